@@ -1,0 +1,230 @@
+//! What an engine asks of a loaded model: steps over slots.
+//!
+//! ```text
+//!   planner --Step--> Session --Stepped--> sampler
+//!                     (slots -> cache rows, weights, device)
+//! ```
+//!
+//! A [`Step`] is a plain value without tensors, so that planner tests are text. It has no phases: a row's tokens
+//! continue what its slot holds, whether they are a prompt's chunk, one decoded token, or a window of drafts that
+//! is to be verified; rows of every kind share one step. Slots cross this boundary, caches never do.
+//!
+//! Invariants of every implementation:
+//!
+//! 1. On a batch-invariant device a row's logits depend on that row's own tokens only: not on its company, its
+//!    chunks, or the order of rows.
+//! 2. A step that returns an error has changed no slot's token count.
+//! 3. Positions are read once per step, before anything is appended.
+
+use crate::{
+    tensor::{Result, Tensor},
+    text::TokenId,
+};
+use std::{any::Any, fmt};
+
+/// Names one live row of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub u32);
+
+/// Names a set of mounted adapters; [`AdapterSet::BASE`] is the bare model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AdapterSet(pub u32);
+
+impl AdapterSet {
+    /// The model without adapters.
+    pub const BASE: Self = Self(0);
+}
+
+/// Where a row's tokens of this step come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSource {
+    /// Known ids, at least one.
+    Ids(Vec<TokenId>),
+    /// The one token that this slot sampled last, on a deferred device, and that the host has not read.
+    Register(Slot),
+}
+
+impl TokenSource {
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Ids(ids) => ids.len(),
+            Self::Register(_) => 1,
+        }
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Which of a row's tokens want logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// None: more of the prompt follows in a later step.
+    None,
+    /// The last one.
+    Last,
+    /// Every one: a verification window.
+    All,
+}
+
+impl Wanted {
+    /// How many of `tokens` tokens want logits.
+    pub fn count(self, tokens: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Last => tokens.min(1),
+            Self::All => tokens,
+        }
+    }
+}
+
+/// One row's part of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowStep {
+    /// The row.
+    pub slot: Slot,
+    /// Tokens that the slot holds already. The session refuses a step that disagrees with its own count, so that
+    /// a planner and a cache can never drift apart unseen.
+    pub position: usize,
+    /// The tokens to process.
+    pub tokens: TokenSource,
+    /// Which of them want logits.
+    pub wanted: Wanted,
+    /// Adapters of this row.
+    pub adapters: AdapterSet,
+}
+
+/// One forward pass over the packed tokens of its rows, in order. A slot occurs at most once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The rows.
+    pub rows: Vec<RowStep>,
+}
+
+impl Step {
+    /// Packed tokens in all.
+    pub fn tokens(&self) -> usize {
+        self.rows.iter().map(|row| row.tokens.len()).sum()
+    }
+
+    /// Rows of logits that the step gives.
+    pub fn wanted(&self) -> usize {
+        self.rows.iter().map(|row| row.wanted.count(row.tokens.len())).sum()
+    }
+}
+
+/// What a step gives. Nothing has been evaluated on a deferred device: the engine evaluates both together, once.
+#[derive(Clone, Debug)]
+pub struct Stepped {
+    /// `[wanted, vocabulary]` in f32, in the order of rows and of tokens; absent when no token wants logits.
+    pub logits: Option<Tensor>,
+    /// Cache planes that the step has written.
+    pub touched: Vec<Tensor>,
+}
+
+/// The state of a row that no step can reach: finished, stored, or about to be resumed.
+pub trait RowState: Any + fmt::Debug {
+    /// Tokens that it holds.
+    fn tokens(&self) -> usize;
+
+    /// Device bytes that it keeps alive.
+    fn bytes(&self) -> usize;
+
+    /// Fewest tokens to which it may be shortened for reuse.
+    fn reuse_floor(&self) -> usize;
+
+    /// A second owner of the same state; later appends to one are not seen by the other.
+    ///
+    /// # Errors
+    /// The device's own.
+    fn fork(&self) -> Result<Box<dyn RowState>>;
+
+    /// For the session that made it to find its own type again.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// How a row's keys and values are kept. Rows of one policy can share a group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub enum StatePolicy {
+    /// As the model computes them, in the device's compute dtype.
+    #[default]
+    Plain,
+}
+
+/// Facts about a loaded model. Values, read once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Tokens that a row may hold.
+    pub context: usize,
+    /// Width of the logits; may exceed the tokeniser's vocabulary.
+    pub vocabulary: usize,
+    /// Whether a row may be shortened.
+    pub trimmable: bool,
+}
+
+/// Drives one loaded model. One implementation serves every family; tests of planners use a fake.
+pub trait Session: fmt::Debug {
+    /// What the model can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Device bytes that a row of `tokens` tokens will take under `policy`.
+    fn project_bytes(&self, policy: &StatePolicy, tokens: usize) -> usize;
+
+    /// Opens a row: fresh, or continuing a stored state.
+    ///
+    /// # Errors
+    /// The slot is open, or the state is not of this session and policy.
+    fn open(&mut self, slot: Slot, policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()>;
+
+    /// Closes a row and hands out its state.
+    ///
+    /// # Errors
+    /// The slot is not open.
+    fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>>;
+
+    /// Opens `to` as a copy of `from`.
+    ///
+    /// # Errors
+    /// `from` is not open, or `to` is.
+    fn fork(&mut self, from: Slot, to: Slot) -> Result<()>;
+
+    /// Shortens a row to its first `tokens` tokens.
+    ///
+    /// # Errors
+    /// The slot is not open, holds fewer tokens, or cannot be shortened that far; nothing has changed then.
+    fn trim(&mut self, slot: Slot, tokens: usize) -> Result<()>;
+
+    /// Runs one forward pass and advances its rows.
+    ///
+    /// # Errors
+    /// A malformed step (unknown or repeated slot, wrong position, no token, an id outside the vocabulary, a row
+    /// past the context), or the device's own; no slot's count has changed then.
+    fn step(&mut self, step: &Step) -> Result<Stepped>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_counts_its_tokens_and_its_logits() {
+        let row = |slot, tokens: TokenSource, wanted| RowStep {
+            slot: Slot(slot),
+            position: 0,
+            tokens,
+            wanted,
+            adapters: AdapterSet::BASE,
+        };
+        let step = Step {
+            rows: vec![
+                row(0, TokenSource::Ids(vec![1, 2, 3]), Wanted::None),
+                row(1, TokenSource::Register(Slot(1)), Wanted::Last),
+                row(2, TokenSource::Ids(vec![4, 5]), Wanted::All),
+            ],
+        };
+        assert_eq!((step.tokens(), step.wanted()), (6, 3));
+    }
+}

@@ -1,0 +1,147 @@
+//! What a client submits to an engine, and the events that come back.
+//!
+//! Invariants: every accepted request ends with exactly one [`Event::Finished`]; the texts of its
+//! [`Event::Delta`]s, joined, are the whole answer; token counts are those of tokens really processed.
+
+use crate::{
+    sampling::Sampling,
+    text::{StopMatcher, TokenId},
+};
+use std::fmt;
+
+/// Names one request for as long as its engine lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request-{}", self.0)
+    }
+}
+
+/// One prompt to be continued.
+pub struct Request {
+    /// The prompt's tokens, at least one, all inside the vocabulary.
+    pub prompt: Vec<TokenId>,
+    /// How many tokens may be generated; at least one.
+    pub max_tokens: usize,
+    /// How each token is chosen.
+    pub sampling: Sampling,
+    /// Tokens that end the answer without being part of it.
+    pub end_tokens: Vec<TokenId>,
+    /// Whether an end token is an ordinary token (benchmarks).
+    pub ignore_end: bool,
+    /// Turns tokens into text and finds stop strings.
+    pub text: Box<dyn StopMatcher>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("prompt", &self.prompt.len())
+            .field("max_tokens", &self.max_tokens)
+            .field("sampling", &self.sampling)
+            .field("end_tokens", &self.end_tokens)
+            .field("ignore_end", &self.ignore_end)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a request's consumer sees, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The prompt is being processed: tokens done of all.
+    Progress {
+        /// Prompt tokens in the cache.
+        done: usize,
+        /// Prompt tokens in all.
+        total: usize,
+    },
+    /// More of the answer. Deltas to a slow reader are merged; `tokens` may then hold many.
+    Delta {
+        /// Text that is now certain; may be empty while characters or stop strings are open.
+        text: String,
+        /// Tokens sampled since the last delta, an end token excluded.
+        tokens: Vec<TokenId>,
+    },
+    /// The one terminal event.
+    Finished {
+        /// Why the row ended.
+        outcome: Outcome,
+        /// What it cost.
+        usage: Usage,
+    },
+}
+
+/// Why a row ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// An end token was sampled.
+    End,
+    /// The stop string of this index was completed.
+    Stop(usize),
+    /// `max_tokens` or the context's end was reached.
+    Length,
+    /// The consumer went away, or asked for it.
+    Cancelled,
+    /// The iteration that carried the row failed.
+    Failed(Failure),
+}
+
+/// A failure as the consumer sees it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// One line, lower case, without secrets.
+    pub message: String,
+}
+
+/// Token counts of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Prompt tokens that came from stored state instead of a forward pass.
+    pub cached_tokens: usize,
+    /// Tokens sampled; an end token counts, as it was paid for.
+    pub completion_tokens: usize,
+}
+
+/// Why a request was not accepted. Nothing of it ran.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Rejection {
+    /// The prompt holds no token.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// Nothing may be generated.
+    #[error("max_tokens must be at least 1")]
+    NoTokens,
+    /// Prompt and answer do not fit.
+    #[error("this model's context is {context} tokens, the prompt has: {prompt}")]
+    ContextExceeded {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that the model takes.
+        context: usize,
+    },
+    /// A token id that the model does not have.
+    #[error("token id outside the vocabulary of {vocabulary}: {token}")]
+    UnknownToken {
+        /// The id.
+        token: TokenId,
+        /// Number of ids.
+        vocabulary: usize,
+    },
+    /// A sampling parameter is out of range.
+    #[error(transparent)]
+    Sampling(#[from] crate::sampling::SamplingError),
+    /// Too many requests wait already.
+    #[error("the queue is full: {limit} requests wait")]
+    QueueFull {
+        /// The bound.
+        limit: usize,
+    },
+    /// The engine is draining or its thread has died.
+    #[error("the engine takes no requests: {0}")]
+    Closed(&'static str),
+}

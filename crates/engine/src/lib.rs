@@ -1,0 +1,1 @@
+//! The engine: many requests over one loaded model.

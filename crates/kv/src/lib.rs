@@ -1,0 +1,1 @@
+//! Key-value cache rows: each row of a batch owns its state.

@@ -1,0 +1,1 @@
+//! Language model architectures, their layers and their weight files.

@@ -1,0 +1,1 @@
+//! HTTP and text: protocols, tokenisers, templates.

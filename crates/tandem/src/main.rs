@@ -1,0 +1,3 @@
+//! The `tandem` program.
+
+fn main() {}
