@@ -1,0 +1,79 @@
+//! Products on quantised activations.
+//!
+//! For each output, with the groups in ascending order and everything but the dot product in f32:
+//!
+//! ```text
+//! dot = sum of code of weight * code of activation       an exact integer, below 2^24 in magnitude
+//! y   = fma(dot, scale * d, y)                            d and d * sum from the quantised activation
+//! y   = fma(bias, d * sum, y)                             starting from 0
+//! ```
+//!
+//! Integer sums are exact in any order, so byte products of vectors and of tiles agree to the last bit, for one
+//! row and for many. A non-finite activation makes `d` a NaN and with it every output of its row.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use std::ops::Range;
+
+use super::format::Affine;
+use super::output::Output;
+use super::quantised::{BLOCK_ROWS, Quantised};
+use super::segment::Segment;
+use crate::isa::Isa;
+use crate::pool::Scratch;
+
+/// One segment's product for some rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fast<'a> {
+    /// The segment's format.
+    pub(super) affine: Affine,
+    pub(super) segment: &'a Segment,
+    pub(super) expert: usize,
+    /// Quantised in the format's groups, as wide as the segment.
+    pub(super) input: &'a Quantised,
+    pub(super) output: Output<'a>,
+}
+
+impl Fast<'_> {
+    /// Computes some tiles for some rows, which begin at a multiple of sixteen and end at one or with the last.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses these tiles' and rows' cells of the output meanwhile.
+    pub(super) unsafe fn run(
+        &self,
+        isa: Isa,
+        tiles: Range<usize>,
+        rows: Range<usize>,
+        _scratch: &mut Scratch,
+    ) {
+        assert!(
+            tiles.end <= self.segment.tiles && rows.end <= self.input.rows(),
+            "a product beyond its operands"
+        );
+        assert_eq!(self.input.group(), self.affine.group, "activations in other groups");
+        assert_eq!(self.groups() * self.affine.block_bytes(), self.segment.tile_bytes, "another width");
+        let blocks = rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS);
+        // SAFETY: the caller's promise; `limited` gives only what the machine has; the operands were checked.
+        unsafe {
+            match isa.limited() {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Amx | Isa::Avx512Vnni => avx512::run(self, tiles, blocks),
+                _ => portable::run(self, tiles, blocks),
+            }
+        }
+    }
+
+    /// Groups of a row.
+    fn groups(&self) -> usize {
+        self.input.width() / self.affine.group
+    }
+
+    /// The blocks of some tiles, one after the other.
+    fn blocks(&self, tiles: Range<usize>) -> &[u8] {
+        let bytes = self.segment.tile_bytes;
+        &self.segment.expert(self.expert)[tiles.start * bytes..tiles.end * bytes]
+    }
+}

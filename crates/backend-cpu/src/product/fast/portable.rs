@@ -1,0 +1,60 @@
+//! Fast products in plain Rust.
+
+use std::ops::Range;
+
+use super::Fast;
+use crate::product::format::{Affine, Code, LANES};
+use crate::product::quantised::BLOCK_ROWS;
+
+/// # Safety
+///
+/// As [`Fast::run`].
+pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, blocks: Range<usize>) {
+    let affine = product.affine;
+    for tile in tiles {
+        let weights = product.blocks(tile..tile + 1);
+        for index in blocks.clone() {
+            let rows = product.input.block(index);
+            for row in 0..rows.rows {
+                let mut sums = [0.0; LANES];
+                for (group, block) in weights.chunks_exact(affine.block_bytes()).enumerate() {
+                    let codes = &rows.codes[(group * rows.rows + row) * affine.group..][..affine.group];
+                    let factors = &rows.factors[group * 2 * rows.rows + row..];
+                    let (d, d_sum) = (factors[0], factors[rows.rows]);
+                    let dots = dots(affine, block, codes);
+                    let (scales, biases) = affine.factors(block);
+                    for (lane, sum) in sums.iter_mut().enumerate() {
+                        *sum = (dots[lane] as f32).mul_add(scales[lane] * d, *sum);
+                        *sum = biases[lane].mul_add(d_sum, *sum);
+                    }
+                }
+                // SAFETY: the caller's promise.
+                let cells = unsafe { product.output.lanes(index * BLOCK_ROWS + row, tile) };
+                cells.copy_from_slice(&sums[..cells.len()]);
+            }
+        }
+    }
+}
+
+/// The integer products of a block's rows with a group of activations.
+fn dots(affine: Affine, block: &[u8], codes: &[i8]) -> [i32; LANES] {
+    let mut dots = [0; LANES];
+    let mut add = |line: &[u8], codes: &[i8], shift: u32, mask: u8| {
+        for (dot, weights) in dots.iter_mut().zip(line.chunks_exact(4)) {
+            for (weight, code) in weights.iter().zip(codes) {
+                *dot += i32::from(weight >> shift & mask) * i32::from(*code);
+            }
+        }
+    };
+    let lines = block[..affine.code_bytes()].chunks_exact(64);
+    match affine.code {
+        Code::Nibble => {
+            for (line, codes) in lines.zip(codes.chunks_exact(8)) {
+                add(line, &codes[..4], 0, 15);
+                add(line, &codes[4..], 4, 15);
+            }
+        }
+        Code::Byte => lines.zip(codes.chunks_exact(4)).for_each(|(line, codes)| add(line, codes, 0, 255)),
+    }
+    dots
+}

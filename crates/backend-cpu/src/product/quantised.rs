@@ -1,0 +1,260 @@
+//! Activations as bytes, for `fast` products.
+//!
+//! Each group of a row (the weight's group of inputs) is quantised by itself:
+//!
+//! ```text
+//! d = max |x| / 127        code = round_half_even(x * (127 / max |x|))      in -127..=127
+//! ```
+//!
+//! each step in f32; beside `d` lies `d * sum of codes` for the weight's bias. Three cases stand apart:
+//! - a group that holds an infinity or a NaN gets `d = NaN`, so that every output of the row becomes NaN;
+//! - a group whose largest magnitude is below 2^-119 (zeros and the neighbourhood of denormals, where `127 / max`
+//!   would leave the range of f32) counts as zeros: `d = 0`;
+//! - everything else has a finite `d` (only `d * sum` may overflow, where the sum of the inputs would).
+//!
+//! Layout: rows in blocks of sixteen (the last may hold fewer, `n`), so that one row is contiguous and sixteen
+//! are the tiles that AMX loads. In a block, for each group: `n` runs of codes; and `n` times `d`, then `n` times
+//! `d * sum`.
+
+mod kernel;
+
+use super::error::{ErrorKind, ProductError, check_length};
+use crate::memory::{Block, Memory};
+use crate::pool::{Disjoint, Pool};
+
+/// Rows of a full block.
+pub(super) const BLOCK_ROWS: usize = 16;
+
+/// Below this many inputs, handing work to other threads costs more than it saves.
+const SERIAL: usize = 16 << 10;
+
+/// Quantised rows; see the module.
+#[derive(Debug)]
+pub struct Quantised {
+    rows: usize,
+    width: usize,
+    group: usize,
+    codes: Block,
+    factors: Block,
+}
+
+/// One block of quantised rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowBlock<'a> {
+    /// 1 to 16.
+    pub(super) rows: usize,
+    /// `[groups, rows, group]`
+    pub(super) codes: &'a [i8],
+    /// `[groups, 2, rows]`
+    pub(super) factors: &'a [f32],
+}
+
+impl Quantised {
+    /// Space for `rows` rows of `width` inputs in groups of `group`, whose values are arbitrary until
+    /// [`Quantised::fill`].
+    ///
+    /// # Errors
+    ///
+    /// A group size that is not 32, 64 or 128 or does not divide the width; no memory.
+    pub fn new(memory: &Memory, rows: usize, width: usize, group: usize) -> Result<Self, ProductError> {
+        if !matches!(group, 32 | 64 | 128) {
+            return Err(ErrorKind::Group(group).into());
+        }
+        if !width.is_multiple_of(group) {
+            return Err(ErrorKind::Width { width, group }.into());
+        }
+        let codes = memory.take(rows * width)?;
+        let factors = memory.take(rows * (width / group) * 2 * size_of::<f32>())?;
+        Ok(Self { rows, width, group, codes, factors })
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Inputs of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Inputs that share a scale.
+    pub fn group(&self) -> usize {
+        self.group
+    }
+
+    /// Quantises `x`, `[rows, width]`.
+    ///
+    /// # Errors
+    ///
+    /// When `x` has another length.
+    pub fn fill(&mut self, pool: &Pool, x: &[f32]) -> Result<(), ProductError> {
+        check_length("activations", self.rows * self.width, x.len())?;
+        let blocks = self.rows.div_ceil(BLOCK_ROWS);
+        let cells = self.writer();
+        let isa = pool.isa();
+        let block = |block: usize| {
+            for row in block * BLOCK_ROWS..cells.rows.min((block + 1) * BLOCK_ROWS) {
+                // SAFETY: each row of each block is written once, by the part that has its block.
+                unsafe { cells.row(row, |group| kernel::group(isa, &x[row * cells.width..], group)) }
+            }
+        };
+        if x.len() < SERIAL {
+            (0..blocks).for_each(block);
+        } else {
+            pool.run(blocks, |part, _| block(part));
+        }
+        Ok(())
+    }
+
+    fn writer(&mut self) -> Writer<'_> {
+        Writer {
+            rows: self.rows,
+            width: self.width,
+            group: self.group,
+            codes: Disjoint::new(self.codes.of_mut()),
+            factors: Disjoint::new(self.factors.of_mut()),
+        }
+    }
+
+    /// The block that starts at row `16 * index`.
+    pub(super) fn block(&self, index: usize) -> RowBlock<'_> {
+        let first = index * BLOCK_ROWS;
+        let rows = BLOCK_ROWS.min(self.rows - first);
+        let groups = self.width / self.group;
+        RowBlock {
+            rows,
+            codes: &self.codes.of()[first * self.width..][..rows * self.width],
+            factors: &self.factors.of()[first * groups * 2..][..rows * groups * 2],
+        }
+    }
+}
+
+/// Access for parts that each write rows of their own.
+struct Writer<'a> {
+    rows: usize,
+    width: usize,
+    group: usize,
+    codes: Disjoint<'a, i8>,
+    factors: Disjoint<'a, f32>,
+}
+
+/// A group to quantise: its first input, and where its codes go.
+pub(super) struct GroupCodes<'a> {
+    pub(super) start: usize,
+    pub(super) codes: &'a mut [i8],
+}
+
+impl Writer<'_> {
+    /// Writes the groups of one row; `quantise` fills a group's codes and gives `d` and `d * sum`.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else writes this row or reads its block meanwhile.
+    unsafe fn row(&self, row: usize, quantise: impl Fn(GroupCodes<'_>) -> (f32, f32)) {
+        let (first, lane) = (row / BLOCK_ROWS * BLOCK_ROWS, row % BLOCK_ROWS);
+        let rows = BLOCK_ROWS.min(self.rows - first);
+        let groups = self.width / self.group;
+        for group in 0..groups {
+            let code = first * self.width + (group * rows + lane) * self.group;
+            let factor = (first * groups + group * rows) * 2 + lane;
+            // SAFETY: these ranges belong to this row and group alone.
+            let (codes, scale, sum) = unsafe {
+                (
+                    self.codes.range(code..code + self.group),
+                    self.factors.range(factor..factor + 1),
+                    self.factors.range(factor + rows..factor + rows + 1),
+                )
+            };
+            (scale[0], sum[0]) = quantise(GroupCodes { start: group * self.group, codes });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::isa::Isa;
+
+    fn quantise(isa: Isa, x: &[f32], rows: usize, group: usize) -> Quantised {
+        let pool = Pool::new(NonZeroUsize::new(2).unwrap(), isa).unwrap();
+        let mut quantised = Quantised::new(&Memory::default(), rows, x.len() / rows, group).unwrap();
+        quantised.fill(&pool, x).unwrap();
+        quantised
+    }
+
+    #[test]
+    fn a_group_is_scaled_to_its_largest_magnitude() {
+        let mut x = vec![0.0; 32];
+        // d = 1: codes are the values, halves to even.
+        x[..6].copy_from_slice(&[127.0, -127.0, 0.5, 1.5, -2.5, 3.25]);
+        for isa in Isa::available() {
+            let quantised = quantise(isa, &x, 1, 32);
+            let block = quantised.block(0);
+            assert_eq!(block.codes[..7], [127, -127, 0, 2, -2, 3, 0]);
+            assert_eq!(block.factors, [1.0, 3.0]);
+        }
+    }
+
+    #[test]
+    fn strange_groups() {
+        for isa in Isa::available() {
+            for strange in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut x = vec![1.0; 64];
+                x[40] = strange;
+                let quantised = quantise(isa, &x, 1, 32);
+                let factors = quantised.block(0).factors;
+                assert_eq!(factors[0], 1.0 / 127.0);
+                assert!(factors[2].is_nan() && factors[3].is_nan());
+                assert!(quantised.block(0).codes[32..].iter().all(|code| *code == 0));
+            }
+            for tiny in [0.0, -0.0, f32::from_bits(1), f32::MIN_POSITIVE, 2.0_f32.powi(-120)] {
+                let quantised = quantise(isa, &[tiny; 32], 1, 32);
+                assert_eq!(quantised.block(0).factors, [0.0, 0.0]);
+                assert!(quantised.block(0).codes.iter().all(|code| *code == 0));
+            }
+            for extreme in [2.0_f32.powi(-119), f32::MAX / 33.0] {
+                let quantised = quantise(isa, &[-extreme; 32], 1, 32);
+                assert_eq!(quantised.block(0).codes, [-127; 32]);
+                assert!(quantised.block(0).factors.iter().all(|factor| factor.is_normal()));
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_and_every_company_gives_the_same_codes() {
+        let (rows, width) = (37, 384);
+        let x: Vec<f32> = (0..rows * width).map(|i| ((i * 7919 % 1013) as f32 - 506.0) * 0.37).collect();
+        for group in [32, 64, 128] {
+            for isa in Isa::available() {
+                let many = quantise(isa, &x, rows, group);
+                for row in 0..rows {
+                    let alone = quantise(Isa::Portable, &x[row * width..][..width], 1, group);
+                    let (block, lane) = (many.block(row / 16), row % 16);
+                    for index in 0..width / group {
+                        let at = (index * block.rows + lane) * group;
+                        assert_eq!(
+                            block.codes[at..][..group],
+                            alone.block(0).codes[index * group..][..group]
+                        );
+                        let at = index * 2 * block.rows + lane;
+                        let factors = [block.factors[at], block.factors[at + block.rows]];
+                        assert_eq!(factors, alone.block(0).factors[index * 2..][..2]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_shapes_are_refused() {
+        let memory = Memory::default();
+        assert!(Quantised::new(&memory, 1, 64, 16).is_err());
+        assert!(Quantised::new(&memory, 1, 48, 32).is_err());
+        let pool = Pool::new(NonZeroUsize::MIN, Isa::Portable).unwrap();
+        assert!(Quantised::new(&memory, 2, 64, 32).unwrap().fill(&pool, &[0.0; 64]).is_err());
+        assert!(Quantised::new(&memory, 0, 64, 32).unwrap().fill(&pool, &[]).is_ok());
+    }
+}
