@@ -1,0 +1,78 @@
+//! `cargo xtask`: the workspace's commands. `cargo xtask --help` lists them.
+//!
+//! Depends on no crate of the workspace and runs programs instead, so that it works when they do not build.
+
+mod debian;
+mod demo;
+mod error;
+mod mlx;
+mod process;
+mod python;
+mod relay;
+mod starter;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Result;
+
+/// The command line.
+#[derive(Parser, Debug)]
+#[command(
+    bin_name = "cargo xtask",
+    about = "The commands of this workspace.",
+    disable_help_subcommand = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+/// The commands, in the order in which `--help` lists them.
+#[derive(Subcommand, Debug)]
+enum Task {
+    /// Fetch a small model, build the program and serve the model over HTTP.
+    Demo(demo::Options),
+    /// Set up MLX on Linux (on macOS there is nothing to set up).
+    Mlx(mlx::Options),
+    /// Compare this engine's tokens with those of reference implementations.
+    Parity(relay::Options),
+    /// Measure: `cargo xtask bench cpu`, `cargo xtask bench mlx`.
+    Bench(relay::Options),
+    /// Show that the conformance suite notices wrong tensor operations.
+    Mutants(relay::Options),
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<()> {
+    match task {
+        Task::Demo(options) => demo::run(options),
+        Task::Mlx(options) => mlx::run(options),
+        Task::Parity(options) => relay::run("parity", options),
+        Task::Bench(options) => relay::run("bench", options),
+        Task::Mutants(options) => relay::run("mutants", options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

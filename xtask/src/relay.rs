@@ -1,0 +1,26 @@
+//! `cargo xtask parity`, `bench` and `mutants`: programs of the `tandem-tests` package, built in release.
+
+use clap::Args;
+
+use crate::error::Result;
+use crate::{mlx, process, starter, workspace};
+
+/// What is handed on.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Arguments of the program itself (`--help` shows them).
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Runs the program `name` with the arguments, and with the starter model's path in its environment. MLX is
+/// built in (and set up first, on Linux) when an argument names it.
+pub(crate) fn run(name: &str, options: &Options) -> Result<()> {
+    let mut command = workspace::cargo(["run", "--release", "--package", "tandem-tests", "--bin", name]);
+    if options.arguments.iter().any(|argument| argument.split(['=', ',']).any(|word| word == "mlx")) {
+        mlx::run(&mlx::Options::default())?;
+        command.args(["--features", "mlx"]);
+    }
+    command.env(starter::VARIABLE, starter::fetch()?).arg("--").args(&options.arguments);
+    process::run(&mut command)
+}
