@@ -17,6 +17,9 @@ mod portable;
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+pub(super) use {avx2::widen as widen_avx2, avx512::widen as widen_avx512};
+
 use super::format::{Format, LANES};
 use super::output::Output;
 use super::segment::Segment;
@@ -155,6 +158,3 @@ fn accumulate(isa: Isa, stretch: Stretch<'_>) {
         _ => portable::accumulate(stretch),
     }
 }
-
-#[cfg(target_arch = "x86_64")]
-pub(super) use avx512::widen as widen_avx512;

@@ -12,6 +12,10 @@
 //! row and for many. A non-finite activation makes `d` a NaN and with it every output of its row.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
 
@@ -23,6 +27,10 @@ use super::quantised::{BLOCK_ROWS, Quantised};
 use super::segment::Segment;
 use crate::isa::Isa;
 use crate::pool::Scratch;
+
+/// Rows from which on tiles are faster than vectors: a tile costs nearly the same for few rows as for sixteen.
+#[cfg(target_arch = "x86_64")]
+const TILE_ROWS: usize = 8;
 
 /// One segment's product for some rows.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +55,7 @@ impl Fast<'_> {
         isa: Isa,
         tiles: Range<usize>,
         rows: Range<usize>,
-        _scratch: &mut Scratch,
+        scratch: &mut Scratch,
     ) {
         assert!(
             tiles.end <= self.segment.tiles && rows.end <= self.input.rows(),
@@ -56,11 +64,17 @@ impl Fast<'_> {
         assert_eq!(self.input.group(), self.affine.group, "activations in other groups");
         assert_eq!(self.groups() * self.affine.block_bytes(), self.segment.tile_bytes, "another width");
         let blocks = rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS);
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = scratch;
         // SAFETY: the caller's promise; `limited` gives only what the machine has; the operands were checked.
         unsafe {
             match isa.limited() {
                 #[cfg(target_arch = "x86_64")]
+                Isa::Amx if rows.len() >= TILE_ROWS => amx::run(self, tiles, blocks, scratch),
+                #[cfg(target_arch = "x86_64")]
                 Isa::Amx | Isa::Avx512Vnni => avx512::run(self, tiles, blocks),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => avx2::run(self, tiles, blocks),
                 _ => portable::run(self, tiles, blocks),
             }
         }

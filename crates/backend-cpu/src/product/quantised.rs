@@ -35,6 +35,7 @@ pub struct Quantised {
     width: usize,
     group: usize,
     codes: Block,
+    /// With sixteen more at the end, so that a kernel may read factors for full blocks only.
     factors: Block,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct RowBlock<'a> {
     pub(super) rows: usize,
     /// `[groups, rows, group]`
     pub(super) codes: &'a [i8],
-    /// `[groups, 2, rows]`
+    /// `[groups, 2, rows]`, and sixteen more so that a kernel may always read for sixteen rows.
     pub(super) factors: &'a [f32],
 }
 
@@ -64,7 +65,7 @@ impl Quantised {
             return Err(ErrorKind::Width { width, group }.into());
         }
         let codes = memory.take(rows * width)?;
-        let factors = memory.take(rows * (width / group) * 2 * size_of::<f32>())?;
+        let factors = memory.take((rows * (width / group) * 2 + BLOCK_ROWS) * size_of::<f32>())?;
         Ok(Self { rows, width, group, codes, factors })
     }
 
@@ -125,7 +126,7 @@ impl Quantised {
         RowBlock {
             rows,
             codes: &self.codes.of()[first * self.width..][..rows * self.width],
-            factors: &self.factors.of()[first * groups * 2..][..rows * groups * 2],
+            factors: &self.factors.of()[first * groups * 2..][..rows * groups * 2 + BLOCK_ROWS],
         }
     }
 }
@@ -194,7 +195,7 @@ mod tests {
             let quantised = quantise(isa, &x, 1, 32);
             let block = quantised.block(0);
             assert_eq!(block.codes[..7], [127, -127, 0, 2, -2, 3, 0]);
-            assert_eq!(block.factors, [1.0, 3.0]);
+            assert_eq!(block.factors[..2], [1.0, 3.0]);
         }
     }
 
@@ -212,13 +213,13 @@ mod tests {
             }
             for tiny in [0.0, -0.0, f32::from_bits(1), f32::MIN_POSITIVE, 2.0_f32.powi(-120)] {
                 let quantised = quantise(isa, &[tiny; 32], 1, 32);
-                assert_eq!(quantised.block(0).factors, [0.0, 0.0]);
+                assert_eq!(quantised.block(0).factors[..2], [0.0, 0.0]);
                 assert!(quantised.block(0).codes.iter().all(|code| *code == 0));
             }
             for extreme in [2.0_f32.powi(-119), f32::MAX / 33.0] {
                 let quantised = quantise(isa, &[-extreme; 32], 1, 32);
                 assert_eq!(quantised.block(0).codes, [-127; 32]);
-                assert!(quantised.block(0).factors.iter().all(|factor| factor.is_normal()));
+                assert!(quantised.block(0).factors[..2].iter().all(|factor| factor.is_normal()));
             }
         }
     }
