@@ -6,10 +6,13 @@ mod debian;
 mod demo;
 mod error;
 mod mlx;
+#[cfg(test)]
+mod policy;
 mod process;
 mod python;
 mod relay;
 mod starter;
+mod suite;
 mod workspace;
 
 use std::process::ExitCode;
@@ -35,6 +38,8 @@ struct Arguments {
 enum Task {
     /// Fetch a small model, build the program and serve the model over HTTP.
     Demo(demo::Options),
+    /// Run everything that must pass, and install what that needs.
+    Test(suite::Options),
     /// Set up MLX on Linux (on macOS there is nothing to set up).
     Mlx(mlx::Options),
     /// Compare this engine's tokens with those of reference implementations.
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
 fn run(task: &Task) -> Result<()> {
     match task {
         Task::Demo(options) => demo::run(options),
+        Task::Test(options) => suite::run(options),
         Task::Mlx(options) => mlx::run(options),
         Task::Parity(options) => relay::run("parity", options),
         Task::Bench(options) => relay::run("bench", options),
