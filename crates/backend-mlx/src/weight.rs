@@ -1,0 +1,265 @@
+//! Prepared weights and their products.
+//!
+//! Invariants: parts keep the order of their outputs; neighbours of one format are joined by rows into one array, so
+//! a product is one call for each format that occurs; all arrays are evaluated, so no graph keeps what they came
+//! from.
+
+use crate::{
+    device::Mlx,
+    error::Outcome,
+    index::Indices,
+    product::{parameters, planes, zeros},
+    value::{dims, narrow, native},
+};
+use mlx_rs::{Array, ops};
+use std::{any::Any, rc::Rc};
+use tandem_contracts::tensor::{
+    Affine, DeviceId, Dtype, Error, Linear, Prepared, Result, Tensor, Weight,
+    shape::{self, LinearShape},
+};
+
+/// One array for each plane, `[rows, ..]`, or `[experts, rows, ..]` if there are several experts.
+struct Part {
+    rows: usize,
+    planes: Planes,
+}
+
+enum Planes {
+    /// The rows, and a view of them with the last two axes exchanged.
+    Dense { rows: Array, columns: Array },
+    Affine { codes: Array, scales: Array, biases: Array, format: Affine },
+}
+
+/// A weight in MLX's own layout.
+struct Matrix {
+    device: DeviceId,
+    extents: LinearShape,
+    parts: Vec<Part>,
+}
+
+impl Planes {
+    /// The arrays that hold memory.
+    fn held(&self) -> Vec<&Array> {
+        match self {
+            Self::Dense { rows, .. } => vec![rows],
+            Self::Affine { codes, scales, biases, .. } => vec![codes, scales, biases],
+        }
+    }
+
+    /// Both joined by rows, if they are of one format.
+    fn join(&self, next: &Self) -> Outcome<Option<Self>> {
+        match (self, next) {
+            (Self::Dense { rows: a, .. }, Self::Dense { rows: b, .. }) if a.dtype() == b.dtype() => {
+                Self::dense(stack(a, b)?).map(Some)
+            }
+            (
+                Self::Affine { codes, scales, biases, format },
+                Self::Affine { codes: other_codes, scales: other_scales, biases: other_biases, format: other },
+            ) if format == other && scales.dtype() == other_scales.dtype() => Ok(Some(Self::Affine {
+                codes: stack(codes, other_codes)?,
+                scales: stack(scales, other_scales)?,
+                biases: stack(biases, other_biases)?,
+                format: *format,
+            })),
+            _ => Ok(None),
+        }
+    }
+
+    fn dense(rows: Array) -> Outcome<Self> {
+        Ok(Self::Dense { columns: rows.swap_axes(-1, -2)?, rows })
+    }
+
+    /// `[tokens, inputs]` times the transposed rows.
+    fn product(&self, x: &Array) -> Outcome<Array> {
+        match self {
+            Self::Dense { columns, .. } => x.matmul(columns),
+            Self::Affine { codes, scales, biases, format } => {
+                let (group, bits) = parameters(*format);
+                ops::quantized_matmul(x, codes, scales, biases, true, group, bits)
+            }
+        }
+    }
+
+    /// `[rows, 1, 1, inputs]` times chosen matrices: `[rows, choices, 1, outputs]`.
+    fn gathered(&self, x: &Array, choice: &Array) -> Outcome<Array> {
+        match self {
+            Self::Dense { columns, .. } => ops::gather_mm(x, stacked(columns)?, None, choice, None),
+            Self::Affine { codes, scales, biases, format } => {
+                let (group, bits) = parameters(*format);
+                let biases = stacked(biases)?;
+                let (codes, scales) = (stacked(codes)?, stacked(scales)?);
+                ops::gather_qmm(x, codes, scales, &biases, None, choice, true, group, bits, None)
+            }
+        }
+    }
+
+    /// Whole rows, as floats.
+    fn look_up(&self, ids: &Array) -> Outcome<Array> {
+        match self {
+            Self::Dense { rows, .. } => rows.take_axis(ids, 0),
+            Self::Affine { codes, scales, biases, format } => {
+                let (group, bits) = parameters(*format);
+                let biases = biases.take_axis(ids, 0)?;
+                ops::dequantize(codes.take_axis(ids, 0)?, scales.take_axis(ids, 0)?, &biases, group, bits)
+            }
+        }
+    }
+}
+
+fn stack(a: &Array, b: &Array) -> Outcome<Array> {
+    ops::concatenate(&[a, b], -2)
+}
+
+/// A single matrix as a stack of one.
+fn stacked(matrix: &Array) -> Outcome<Array> {
+    if matrix.ndim() == 2 { matrix.expand_dims(0) } else { Ok(matrix.clone()) }
+}
+
+impl Prepared for Matrix {
+    fn outputs(&self) -> usize {
+        self.extents.outputs
+    }
+
+    fn inputs(&self) -> usize {
+        self.extents.inputs
+    }
+
+    fn experts(&self) -> usize {
+        self.extents.experts
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.iter().flat_map(|part| part.planes.held()).map(Array::nbytes).sum()
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+}
+
+impl std::fmt::Debug for Matrix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Matrix({:?} in parts: {})", self.extents, self.parts.len())
+    }
+}
+
+/// The weight behind a handle.
+fn matrix<'a>(mlx: &Mlx, operation: &'static str, weight: &'a Linear) -> Result<&'a Matrix> {
+    let prepared: &dyn Any = weight.0.as_ref();
+    prepared
+        .downcast_ref::<Matrix>()
+        .filter(|matrix| matrix.device == mlx.id())
+        .ok_or_else(|| Error::foreign(operation))
+}
+
+pub(crate) fn prepare(mlx: &Mlx, weights: &[Weight]) -> Result<Linear> {
+    let extents = shape::prepare_linear(weights)?;
+    let mut parts: Vec<Part> = Vec::with_capacity(weights.len());
+    for weight in weights {
+        let next = part(mlx, weight)?;
+        let joined = match parts.last() {
+            Some(last) => mlx.run("prepare_linear", |_| last.planes.join(&next.planes))?,
+            None => None,
+        };
+        match (joined, parts.last_mut()) {
+            (Some(planes), Some(last)) => *last = Part { rows: last.rows + next.rows, planes },
+            _ => parts.push(next),
+        }
+    }
+    mlx.evaluate("prepare_linear", parts.iter().flat_map(|part| part.planes.held()))?;
+    Ok(Linear(Rc::new(Matrix { device: mlx.id(), extents, parts })))
+}
+
+/// One weight, a stack of one as a matrix. Where 16-bit floats are slow they become f32, which holds them exactly.
+fn part(mlx: &Mlx, weight: &Weight) -> Result<Part> {
+    let shape = weight.shape();
+    let (leading, rows) = (usize::from(shape.len() == 3 && shape[0] == 1), shape[shape.len() - 2]);
+    let plain = |array: &Array| {
+        let array = if leading == 1 { array.squeeze_axes(&[0])? } else { array.clone() };
+        let widen = mlx.prefers_f32() && array.dtype() != native(Dtype::U32);
+        if widen { array.as_dtype(native(Dtype::F32)) } else { Ok(array) }
+    };
+    let planes = match weight {
+        Weight::Dense(rows) => {
+            let rows = mlx.array("prepare_linear", rows)?;
+            mlx.run("prepare_linear", |_| Planes::dense(plain(rows)?))?
+        }
+        Weight::Affine(quantized) => {
+            let [codes, scales, biases] = planes(mlx, "prepare_linear", quantized)?;
+            mlx.run("prepare_linear", |_| {
+                let (codes, scales, biases) = (plain(codes)?, plain(scales)?, plain(biases)?);
+                Ok(Planes::Affine { codes, scales, biases, format: quantized.format })
+            })?
+        }
+    };
+    Ok(Part { rows, planes })
+}
+
+pub(crate) fn linear(mlx: &Mlx, x: &Tensor, weight: &Linear) -> Result<Tensor> {
+    let shape = shape::linear(x, weight)?.to_vec();
+    let matrix = matrix(mlx, "linear", weight)?;
+    let array = mlx.array("linear", x)?;
+    let extents = dims("linear", &shape)?;
+    mlx.build("linear", (shape, x.dtype()), |_| {
+        if matrix.extents.inputs == 0 {
+            return zeros(x.dtype(), &extents);
+        }
+        outputs(matrix, |planes| planes.product(array))?.as_dtype(native(x.dtype()))
+    })
+}
+
+pub(crate) fn gather_linear(mlx: &Mlx, x: &Tensor, weight: &Linear, choice: &Tensor) -> Result<Tensor> {
+    let shape = shape::gather_linear(x, weight, choice)?.to_vec();
+    let matrix = matrix(mlx, "gather_linear", weight)?;
+    let array = mlx.array("gather_linear", x)?;
+    let choice = Indices::new(mlx, "gather_linear", choice, matrix.extents.experts)?;
+    let extents = dims("gather_linear", &shape)?;
+    mlx.build("gather_linear", (shape, x.dtype()), |_| {
+        if matrix.extents.inputs == 0 {
+            return zeros(x.dtype(), &extents);
+        }
+        let (array, choice) = (array.expand_dims_axes(&[1, 2])?, choice.array()?);
+        let product = outputs(matrix, |planes| planes.gathered(&array, &choice))?;
+        product.reshape(&extents)?.as_dtype(native(x.dtype()))
+    })
+}
+
+/// The outputs of all parts, one after the other along the last axis.
+fn outputs(matrix: &Matrix, product: impl Fn(&Planes) -> Outcome<Array>) -> Outcome<Array> {
+    let with_rows = matrix.parts.iter().filter(|part| part.rows > 0);
+    let products = with_rows.map(|part| product(&part.planes)).collect::<Outcome<Vec<_>>>()?;
+    match &products[..] {
+        [one] => Ok(one.clone()),
+        _ => ops::concatenate(&products, -1),
+    }
+}
+
+pub(crate) fn embed(mlx: &Mlx, weight: &Linear, ids: &Tensor) -> Result<Tensor> {
+    let shape = shape::embed(weight, ids)?.to_vec();
+    let matrix = matrix(mlx, "embed", weight)?;
+    let ids = Indices::new(mlx, "embed", ids, matrix.extents.outputs)?;
+    let dtype = mlx.traits().compute_dtype;
+    mlx.build("embed", (shape, dtype), |_| rows(matrix, &ids.array()?, native(dtype)))
+}
+
+/// Rows of a weight. Of several parts each gives the rows that it would if all were its own, and the last part that
+/// does not begin after the id is chosen.
+fn rows(matrix: &Matrix, ids: &Array, dtype: mlx_rs::Dtype) -> Outcome<Array> {
+    let mut begin = 0;
+    let mut found: Option<Array> = None;
+    for part in matrix.parts.iter().filter(|part| part.rows > 0) {
+        let first = Array::from_int(narrow(begin));
+        let last = Array::from_int(narrow(part.rows) - 1);
+        let own = ops::minimum(ops::maximum(ids.subtract(&first)?, Array::from_int(0))?, last)?;
+        let looked_up = part.planes.look_up(if matrix.parts.len() == 1 { ids } else { &own })?.as_dtype(dtype)?;
+        found = Some(match found {
+            None => looked_up,
+            Some(before) => ops::select(ids.ge(&first)?.expand_dims(1)?, looked_up, before)?,
+        });
+        begin += part.rows;
+    }
+    match found {
+        Some(rows) => Ok(rows),
+        None => ops::zeros_dtype(&[narrow(ids.size()), narrow(matrix.extents.inputs)], dtype),
+    }
+}
