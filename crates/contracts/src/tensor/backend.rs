@@ -63,7 +63,8 @@ pub trait Backend: fmt::Debug {
     fn slice_update(&self, x: Tensor, update: &Tensor, start: &[usize]) -> Result<Tensor>;
 
     /// Converts elements. Floats to integers truncate towards zero and saturate (NaN becomes 0); anything to
-    /// booleans is `!= 0`; floats to narrower floats round to nearest, halves to even.
+    /// booleans is `!= 0`; floats to narrower floats round to nearest, halves to even; integers to narrower ones keep
+    /// their low bits.
     fn cast(&self, x: &Tensor, dtype: Dtype) -> Result<Tensor>;
 
     // ---- indexing ----
@@ -128,7 +129,13 @@ pub trait Backend: fmt::Debug {
     fn linear(&self, x: &Tensor, weight: &Linear, precision: Precision) -> Result<Tensor>;
 
     /// Each row with its chosen experts: `[rows, inputs]` and `i32 [rows, choices]` give `[rows, choices, outputs]`.
-    fn gather_linear(&self, x: &Tensor, weight: &Linear, choice: &Tensor, precision: Precision) -> Result<Tensor>;
+    fn gather_linear(
+        &self,
+        x: &Tensor,
+        weight: &Linear,
+        choice: &Tensor,
+        precision: Precision,
+    ) -> Result<Tensor>;
 
     /// Rows of a prepared weight, dequantised: ids `i32 [tokens]` give `[tokens, inputs]` in the compute dtype.
     fn embed(&self, weight: &Linear, ids: &Tensor) -> Result<Tensor>;
@@ -139,7 +146,13 @@ pub trait Backend: fmt::Debug {
     fn rms_norm(&self, x: &Tensor, weight: Option<&Tensor>, epsilon: f32) -> Result<Tensor>;
 
     /// `(x - mean) / sqrt(variance + epsilon) * weight + bias` over the last axis, in f32.
-    fn layer_norm(&self, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, epsilon: f32) -> Result<Tensor>;
+    fn layer_norm(
+        &self,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        epsilon: f32,
+    ) -> Result<Tensor>;
 
     /// Rotates heads `[tokens, heads, width]` to positions `i32 [tokens]`.
     fn rope(&self, x: Tensor, rope: &Rope, positions: &Tensor) -> Result<Tensor>;
@@ -207,7 +220,13 @@ pub trait Backend: fmt::Debug {
     }
 
     /// `residual + linear(x)`.
-    fn linear_add(&self, residual: Tensor, x: &Tensor, weight: &Linear, precision: Precision) -> Result<Tensor> {
+    fn linear_add(
+        &self,
+        residual: Tensor,
+        x: &Tensor,
+        weight: &Linear,
+        precision: Precision,
+    ) -> Result<Tensor> {
         let y = self.linear(x, weight, precision)?;
         self.binary(Binary::Add, residual, &y)
     }

@@ -49,11 +49,13 @@ pub fn activate(device: &Device, x: Tensor, activation: Activation) -> Result<Te
             let cube = device.binary(Binary::Multiply, device.unary(Unary::Square, x.clone())?, &x)?;
             let cube = device.binary(Binary::Multiply, cube, &constant(0.044_715)?)?;
             let inner = device.binary(Binary::Add, cube, &x)?;
-            let inner = device.binary(Binary::Multiply, inner, &constant((2.0 / std::f32::consts::PI).sqrt())?)?;
+            let inner =
+                device.binary(Binary::Multiply, inner, &constant((2.0 / std::f32::consts::PI).sqrt())?)?;
             half_plus(device, device.unary(Unary::Tanh, inner)?)?
         }
         Activation::Gelu => {
-            let inner = device.binary(Binary::Multiply, x.clone(), &constant(std::f32::consts::FRAC_1_SQRT_2)?)?;
+            let inner =
+                device.binary(Binary::Multiply, x.clone(), &constant(std::f32::consts::FRAC_1_SQRT_2)?)?;
             half_plus(device, device.unary(Unary::Erf, inner)?)?
         }
     };
@@ -98,7 +100,8 @@ fn attend_row(device: &Device, q: &Tensor, row: &RowSpan<'_>, how: &Attend<'_>) 
     let own = device.transpose(&device.cast(&own, Dtype::F32)?, &[1, 0, 2])?;
     let own = device.reshape(&own, &[shared, group * count, width])?;
     let scores = device.matmul(&own, &device.transpose(&keys, &[0, 2, 1])?)?;
-    let scores = device.binary(Binary::Multiply, scores, &device.full(Scalar::Float(how.scale), Dtype::F32, &[])?)?;
+    let scores =
+        device.binary(Binary::Multiply, scores, &device.full(Scalar::Float(how.scale), Dtype::F32, &[])?)?;
     let scores = soften(device, scores, how.soft_cap)?;
     let scores = device.reshape(&scores, &[heads, count, length])?;
     let hidden = device.full(Scalar::Float(f32::NEG_INFINITY), Dtype::F32, &[])?;

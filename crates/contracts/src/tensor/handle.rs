@@ -88,7 +88,10 @@ impl Tensor {
     /// `E` is not the tensor's dtype, or whatever evaluation meets.
     pub fn to_vec<E: Element>(&self) -> Result<Vec<E>> {
         if self.dtype() != E::DTYPE {
-            return Err(super::Error::dtype("to_vec", format!("the tensor is not {:?} but: {:?}", E::DTYPE, self.dtype())));
+            return Err(super::Error::dtype(
+                "to_vec",
+                format!("the tensor is not {:?} but: {:?}", E::DTYPE, self.dtype()),
+            ));
         }
         let bytes = self.device.download(self)?;
         Ok(bytes.chunks_exact(E::DTYPE.size()).map(E::read).collect())

@@ -13,7 +13,10 @@ pub fn upload(bytes: usize, dtype: Dtype, shape: &[usize]) -> Result<usize> {
     if bytes == count * dtype.size() {
         return Ok(count);
     }
-    Err(Error::shape("upload", format!("{dtype:?} {shape:?} is {} bytes, got: {bytes}", count * dtype.size())))
+    Err(Error::shape(
+        "upload",
+        format!("{dtype:?} {shape:?} is {} bytes, got: {bytes}", count * dtype.size()),
+    ))
 }
 
 /// Checks that `value` can fill a tensor of `dtype`.
@@ -26,7 +29,24 @@ pub fn scalar(operation: &'static str, value: Scalar, dtype: Dtype) -> Result<()
         Scalar::Int(_) => dtype != Dtype::Bool,
         Scalar::Bool(_) => dtype == Dtype::Bool,
     };
-    if fits { Ok(()) } else { Err(Error::dtype(operation, format!("{value:?} does not fit dtype: {dtype:?}"))) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Error::dtype(operation, format!("{value:?} does not fit dtype: {dtype:?}")))
+    }
+}
+
+/// Checks a count from `start` in `i32`.
+///
+/// # Errors
+/// The last number does not fit.
+pub fn arange(start: i32, count: usize) -> Result<()> {
+    let fits = count == 0 || i32::try_from(count - 1).is_ok_and(|steps| start.checked_add(steps).is_some());
+    if fits {
+        Ok(())
+    } else {
+        Err(Error::index("arange", format!("{count} numbers do not fit from: {start}")))
+    }
 }
 
 /// Result of reading the bytes of `x` as `dtype`: the last axis grows or shrinks.
@@ -43,7 +63,10 @@ pub fn view(x: &Tensor, dtype: Dtype) -> Result<Vec<usize>> {
     }
     let bytes = *width * x.dtype().size();
     if !bytes.is_multiple_of(dtype.size()) {
-        return Err(Error::shape("view", format!("{bytes} bytes are no whole number of elements: {dtype:?}")));
+        return Err(Error::shape(
+            "view",
+            format!("{bytes} bytes are no whole number of elements: {dtype:?}"),
+        ));
     }
     *width = bytes / dtype.size();
     Ok(shape)
@@ -55,7 +78,8 @@ pub fn view(x: &Tensor, dtype: Dtype) -> Result<Vec<usize>> {
 /// Extents that differ and are not 1.
 pub fn broadcast(operation: &'static str, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let rank = a.len().max(b.len());
-    let at = |shape: &[usize], i: usize| if i + shape.len() < rank { 1 } else { shape[i + shape.len() - rank] };
+    let at =
+        |shape: &[usize], i: usize| if i + shape.len() < rank { 1 } else { shape[i + shape.len() - rank] };
     (0..rank)
         .map(|i| match (at(a, i), at(b, i)) {
             (x, y) if x == y => Ok(x),
@@ -208,6 +232,20 @@ pub fn along_axis(operation: &'static str, x: &Tensor, indices: &Tensor, axis: u
     Ok(())
 }
 
+/// Checks `put_along_axis`: as [`along_axis`], and the values broadcast to the indices.
+///
+/// # Errors
+/// As [`along_axis`], values of another dtype, or values that do not broadcast.
+pub fn put_along_axis(x: &Tensor, indices: &Tensor, values: &Tensor, axis: usize) -> Result<()> {
+    along_axis("put_along_axis", x, indices, axis)?;
+    require_same_dtype("put_along_axis", x, values)?;
+    if broadcast("put_along_axis", values.shape(), indices.shape())? == indices.shape() {
+        return Ok(());
+    }
+    let shapes = format!("{:?} and {:?}", values.shape(), indices.shape());
+    Err(Error::shape("put_along_axis", format!("values do not broadcast to the indices: {shapes}")))
+}
+
 /// Result of a choice between two tensors by a boolean one; all three broadcast.
 ///
 /// # Errors
@@ -250,7 +288,9 @@ pub fn reduce(op: Reduce, x: &Tensor, axis: usize) -> Result<Vec<usize>> {
     let old = extent("reduce", &shape, axis)?;
     match op {
         Reduce::Mean => require_float("reduce", x.dtype())?,
-        _ if matches!(x.dtype(), Dtype::Bool) => return Err(Error::dtype("reduce", "takes numbers, got: Bool")),
+        _ if matches!(x.dtype(), Dtype::Bool) => {
+            return Err(Error::dtype("reduce", "takes numbers, got: Bool"));
+        }
         _ => {}
     }
     if old == 0 && op != Reduce::Sum {
@@ -258,6 +298,31 @@ pub fn reduce(op: Reduce, x: &Tensor, axis: usize) -> Result<Vec<usize>> {
     }
     shape[axis] = 1;
     Ok(shape)
+}
+
+/// Result of `argmax`; the axis becomes 1.
+///
+/// # Errors
+/// No such axis, an empty one, or a dtype that is not taken.
+pub fn argmax(x: &Tensor, axis: usize) -> Result<Vec<usize>> {
+    if along("argmax", x, axis, false)? == 0 {
+        return Err(Error::shape("argmax", format!("over nothing: {:?}", x.shape())));
+    }
+    let mut shape = x.shape().to_vec();
+    shape[axis] = 1;
+    Ok(shape)
+}
+
+/// Checks `argpartition`.
+///
+/// # Errors
+/// No such axis, a dtype that is not taken, or a `kth` that is not on the axis.
+pub fn argpartition(x: &Tensor, kth: usize, axis: usize) -> Result<()> {
+    let extent = along("argpartition", x, axis, false)?;
+    if kth < extent {
+        return Ok(());
+    }
+    Err(Error::index("argpartition", format!("the axis has {extent} elements, asked for: {kth}")))
 }
 
 /// Checks an operation along one axis of floats (`softmax`) or of numbers (`cumsum`, the `arg` operations).

@@ -72,7 +72,12 @@ pub(super) fn require_rank(operation: &'static str, shape: &[usize], rank: usize
     Err(Error::shape(operation, format!("needs {rank} axes, got: {shape:?}")))
 }
 
-pub(super) fn require_shape(operation: &'static str, what: &str, got: &[usize], needed: &[usize]) -> Result<()> {
+pub(super) fn require_shape(
+    operation: &'static str,
+    what: &str,
+    got: &[usize],
+    needed: &[usize],
+) -> Result<()> {
     if got == needed {
         return Ok(());
     }

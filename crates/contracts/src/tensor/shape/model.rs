@@ -1,15 +1,18 @@
 //! Rules of norms, rotary positions, convolution and attention.
 
 use super::{last, require_dtype, require_float, require_rank, require_same_dtype, require_shape};
-use crate::tensor::{
-    Attend, Dtype, Error, KvWrite, Plane, Result, Rope, RowSpan, Tensor,
-};
+use crate::tensor::{Attend, Dtype, Error, KvWrite, Plane, Result, Rope, RowSpan, Run, Tensor};
 
 /// Checks a norm over the last axis and its optional weight and bias, each `[width]` of the dtype of `x`.
 ///
 /// # Errors
 /// Dtypes or shapes that do not fit, or an epsilon that is negative or not finite.
-pub fn norm(operation: &'static str, x: &Tensor, parameters: &[Option<&Tensor>], epsilon: f32) -> Result<usize> {
+pub fn norm(
+    operation: &'static str,
+    x: &Tensor,
+    parameters: &[Option<&Tensor>],
+    epsilon: f32,
+) -> Result<usize> {
     require_float(operation, x.dtype())?;
     let width = last(operation, x.shape())?;
     for parameter in parameters.iter().flatten() {
@@ -74,7 +77,10 @@ pub fn kv_append(plane: &Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<
             && write.tokens.end <= tokens.shape()[0]
             && write.column.checked_add(write.tokens.len()).is_some_and(|end| end <= columns);
         if !fits {
-            return Err(Error::index("kv_append", format!("outside the plane {:?}: {write:?}", plane.shape())));
+            return Err(Error::index(
+                "kv_append",
+                format!("outside the plane {:?}: {write:?}", plane.shape()),
+            ));
         }
     }
     Ok(())
@@ -83,8 +89,8 @@ pub fn kv_append(plane: &Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<
 /// Result of attention: queries `[tokens, heads, key width]` give `[tokens, heads, value width]`.
 ///
 /// # Errors
-/// Dtypes or shapes that do not fit, spans that are out of order, runs that overlap, lie outside their plane or do
-/// not hold the queries' own positions, or a query that would see nothing.
+/// Dtypes or shapes that do not fit, spans that are out of order, or runs that overlap, lie outside their plane or do
+/// not hold every query's own position (so that each query sees at least itself).
 pub fn attend(q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<[usize; 3]> {
     require_float("attend", q.dtype())?;
     require_rank("attend", q.shape(), 3)?;
@@ -105,8 +111,12 @@ pub fn attend(q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<[usi
         next = row.queries.end;
         let keys = plane("attend", &row.keys, heads)?;
         let values = plane("attend", &row.values, heads)?;
-        if keys[3] != width || keys[..3] != values[..3] || value_width.is_some_and(|known| known != values[3]) {
-            return Err(Error::shape("attend", format!("planes do not fit queries of {width}: {keys:?}, {values:?}")));
+        if keys[3] != width || keys[..3] != values[..3] || value_width.is_some_and(|known| known != values[3])
+        {
+            return Err(Error::shape(
+                "attend",
+                format!("planes do not fit queries of {width}: {keys:?}, {values:?}"),
+            ));
         }
         value_width = Some(values[3]);
         runs(row, keys)?;
@@ -127,7 +137,10 @@ fn plane(operation: &'static str, plane: &Plane<'_>, heads: usize) -> Result<[us
     };
     require_rank(operation, &shape, 4)?;
     if shape[1] == 0 || !heads.is_multiple_of(shape[1]) {
-        return Err(Error::shape(operation, format!("{heads} query heads do not share key heads: {}", shape[1])));
+        return Err(Error::shape(
+            operation,
+            format!("{heads} query heads do not share key heads: {}", shape[1]),
+        ));
     }
     Ok([0, 1, 2, 3].map(|i| shape[i]))
 }
@@ -140,13 +153,16 @@ fn runs(row: &RowSpan<'_>, [rows, _, columns, _]: [usize; 4]) -> Result<()> {
             && run.positions.start < run.positions.end
             && run.column.checked_add(run.positions.len()).is_some_and(|end| end <= columns);
         if !fits {
-            return Err(Error::index("attend", format!("run is empty, out of order or outside its plane: {run:?}")));
+            return Err(Error::index(
+                "attend",
+                format!("run is empty, out of order or outside its plane: {run:?}"),
+            ));
         }
         end = run.positions.end;
     }
-    let holds = |position: usize| row.runs.iter().any(|run| run.positions.contains(&position));
-    let own = row.position..row.position + row.queries.len();
-    if row.queries.is_empty() || (holds(own.start) && holds(own.end - 1)) {
+    let own = row.position..row.position.saturating_add(row.queries.len());
+    let held = |run: &Run| run.positions.end.min(own.end).saturating_sub(run.positions.start.max(own.start));
+    if row.runs.iter().map(held).sum::<usize>() == row.queries.len() {
         return Ok(());
     }
     Err(Error::index("attend", format!("runs do not hold the queries' own positions: {own:?}")))

@@ -1,7 +1,11 @@
 //! Rules of products, quantisation and prepared weights.
 
-use super::{broadcast, elements, last, require_dtype, require_float, require_rank, require_same_dtype, require_shape};
-use crate::tensor::{Affine, Dtype, Error, ErrorKind, Linear, Quantized, Result, Tensor, Weight};
+use super::{
+    broadcast, elements, last, require_dtype, require_float, require_rank, require_same_dtype, require_shape,
+};
+use crate::tensor::{
+    Affine, Dtype, Error, ErrorKind, Linear, Precision, Quantized, Result, Tensor, Traits, Weight,
+};
 
 /// Result of `matmul`: the last two axes are matrices, those before broadcast.
 ///
@@ -14,7 +18,10 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Vec<usize>> {
         return Err(Error::shape("matmul", format!("needs matrices: {:?} and {:?}", a.shape(), b.shape())));
     };
     if k != inner {
-        return Err(Error::shape("matmul", format!("inner extents differ: {:?} and {:?}", a.shape(), b.shape())));
+        return Err(Error::shape(
+            "matmul",
+            format!("inner extents differ: {:?} and {:?}", a.shape(), b.shape()),
+        ));
     }
     let mut shape = broadcast("matmul", batch_a, batch_b)?;
     shape.extend([*m, *n]);
@@ -70,7 +77,9 @@ fn affine_width(operation: &'static str, width: usize, format: Affine) -> Result
         return Err(Error::new(
             ErrorKind::Unsupported,
             operation,
-            format!("affine takes 2, 3, 4, 5, 6, 8 bits and groups of 32, 64, 128, got: {bits} bits, group {group}"),
+            format!(
+                "affine takes 2, 3, 4, 5, 6, 8 bits and groups of 32, 64, 128, got: {bits} bits, group {group}"
+            ),
         ));
     }
     if !width.is_multiple_of(group as usize) {
@@ -115,11 +124,26 @@ pub fn prepare_linear(parts: &[Weight]) -> Result<LinearShape> {
                 LinearShape { outputs: all.outputs + one.outputs, ..all }
             }
             Some(all) => {
-                return Err(Error::shape("prepare_linear", format!("parts do not join: {all:?} and {one:?}")));
+                return Err(Error::shape(
+                    "prepare_linear",
+                    format!("parts do not join: {all:?} and {one:?}"),
+                ));
             }
         });
     }
     joined.ok_or_else(|| Error::shape("prepare_linear", "needs at least one part"))
+}
+
+/// Checks that a device has an arithmetic.
+///
+/// # Errors
+/// [`Traits::precisions`] does not name it.
+pub fn precision(operation: &'static str, traits: &Traits, precision: Precision) -> Result<()> {
+    if traits.precisions.contains(&precision) {
+        return Ok(());
+    }
+    let message = format!("{} has no such precision: {precision:?}", traits.name);
+    Err(Error::new(ErrorKind::Unsupported, operation, message))
 }
 
 /// Result of a product with a prepared weight: `[tokens, inputs]` gives `[tokens, outputs]`.
@@ -129,7 +153,10 @@ pub fn prepare_linear(parts: &[Weight]) -> Result<LinearShape> {
 pub fn linear(x: &Tensor, weight: &Linear) -> Result<[usize; 2]> {
     let tokens = product_rows("linear", x, weight)?;
     if weight.experts() != 1 {
-        return Err(Error::shape("linear", format!("takes one matrix, got a stack of: {}", weight.experts())));
+        return Err(Error::shape(
+            "linear",
+            format!("takes one matrix, got a stack of: {}", weight.experts()),
+        ));
     }
     Ok([tokens, weight.outputs()])
 }
@@ -155,7 +182,10 @@ fn product_rows(operation: &'static str, x: &Tensor, weight: &Linear) -> Result<
     require_rank(operation, x.shape(), 2)?;
     let [rows, inputs] = [x.shape()[0], x.shape()[1]];
     if inputs != weight.inputs() {
-        return Err(Error::shape(operation, format!("the weight takes {} inputs, got: {inputs}", weight.inputs())));
+        return Err(Error::shape(
+            operation,
+            format!("the weight takes {} inputs, got: {inputs}", weight.inputs()),
+        ));
     }
     Ok(rows)
 }
