@@ -199,7 +199,7 @@ fn sample(path: &str, text: &str) -> Source {
 fn code_is_neither_comment_nor_test() {
     let text = "//! File::open\nuse x;\n    // File::open\n#[cfg(test)]\nmod tests {\n    File::open\n}\n";
     let source = sample("crates/kv/src/row.rs", text);
-    assert_eq!(source.code().collect::<Vec<_>>(), [(2, "use x;")]);
+    assert_eq!(source.code().collect::<Vec<_>>(), [(2, "use x;"), (4, "#[cfg(test)]")]);
     assert_eq!(found(&source, &["File::open"], Source::all_code), ["crates/kv/src/row.rs:6: File::open"]);
     assert_eq!(sample("crates/kv/tests/row.rs", "use x;").code().count(), 0);
 }
