@@ -26,7 +26,14 @@ pub(crate) fn attend(mlx: &Mlx, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'
     let rows = rows
         .iter()
         .filter(|row| !row.queries.is_empty())
-        .map(|row| Ok(Row { live: Live::new(row, how), keys: stored(mlx, &row.keys)?, values: stored(mlx, &row.values)?, row }))
+        .map(|row| {
+            Ok(Row {
+                live: Live::new(row, how),
+                keys: stored(mlx, &row.keys)?,
+                values: stored(mlx, &row.values)?,
+                row,
+            })
+        })
         .collect::<Result<Vec<_>>>()?;
     mlx.build("attend", (shape, q.dtype()), |stream| {
         let outputs =
@@ -91,8 +98,7 @@ impl Stored<'_> {
     /// The live columns in order of position: `[1, heads, columns, width]`.
     fn live(&self, runs: &[Run], stream: &Stream) -> Outcome<Array> {
         let cut = |plane: &Array| {
-            let pieces =
-                runs.iter().map(|run| columns(plane, run, stream)).collect::<Outcome<Vec<_>>>()?;
+            let pieces = runs.iter().map(|run| columns(plane, run, stream)).collect::<Outcome<Vec<_>>>()?;
             match &pieces[..] {
                 [one] => Ok(one.clone()),
                 _ => ops::concatenate(&pieces, 2),

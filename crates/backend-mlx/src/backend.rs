@@ -1,10 +1,12 @@
 //! The port, each operation handed to the module that translates it.
 
-use crate::{arithmetic, attention, axis, cache, cast, device::Mlx, index, layer, layout, product, transfer, weight};
+use crate::{
+    arithmetic, attention, axis, cache, cast, device::Mlx, index, layer, layout, product, transfer, weight,
+};
 use std::ops::Range;
 use tandem_contracts::tensor::{
-    Affine, Attend, Backend, Binary, Device, DeviceId, Dtype, KvWrite, Linear, Memory, Precision, Quantized, Reduce,
-    Result, Rope, RowSpan, Scalar, Tensor, Traits, Unary, Weight,
+    Affine, Attend, Backend, Binary, Device, DeviceId, Dtype, KvWrite, Linear, Memory, Precision, Quantized,
+    Reduce, Result, Rope, RowSpan, Scalar, Tensor, Traits, Unary, Weight,
 };
 
 impl Backend for Mlx {

@@ -66,7 +66,9 @@ pub fn open(options: Options) -> Result<Device> {
 /// # Errors
 /// `Device` if MLX cannot tell.
 pub fn version() -> Result<String> {
-    raw::install_error_handler().and_then(|()| raw::version()).map_err(|exception| failed("version", &exception))
+    raw::install_error_handler()
+        .and_then(|()| raw::version())
+        .map_err(|exception| failed("version", &exception))
 }
 
 /// An open device. Clones are the same device.
@@ -128,7 +130,11 @@ impl Mlx {
     }
 
     /// Calls MLX on the device's stream.
-    pub(crate) fn run<T>(&self, operation: &'static str, call: impl FnOnce(&Stream) -> Outcome<T>) -> Result<T> {
+    pub(crate) fn run<T>(
+        &self,
+        operation: &'static str,
+        call: impl FnOnce(&Stream) -> Outcome<T>,
+    ) -> Result<T> {
         with_stream(self.stream(), || call(self.stream())).map_err(|exception| failed(operation, &exception))
     }
 

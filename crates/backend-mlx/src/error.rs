@@ -9,8 +9,7 @@ use tandem_contracts::tensor::{Error, ErrorKind};
 pub(crate) type Outcome<T> = Result<T, Exception>;
 
 /// Parts of the messages in which MLX's allocators and Metal's command buffers say that memory ran out.
-const OUT_OF_MEMORY: [&str; 4] =
-    ["[malloc", "[metal::malloc]", "unable to allocate", "insufficient memory"];
+const OUT_OF_MEMORY: [&str; 4] = ["[malloc", "[metal::malloc]", "unable to allocate", "insufficient memory"];
 
 /// The error of `operation` that `exception` stands for.
 pub(crate) fn failed(operation: &'static str, exception: &Exception) -> Error {
@@ -38,7 +37,10 @@ mod tests {
 
     #[test]
     fn the_place_in_the_c_layer_is_dropped() {
-        assert_eq!(message("[matmul] bad shapes (2,3) at (1) at /src/mlx/c/ops.cpp:12"), "[matmul] bad shapes (2,3) at (1)");
+        assert_eq!(
+            message("[matmul] bad shapes (2,3) at (1) at /src/mlx/c/ops.cpp:12"),
+            "[matmul] bad shapes (2,3) at (1)"
+        );
         assert_eq!(message("no stream at hand"), "no stream at hand");
     }
 

@@ -23,7 +23,12 @@ impl<'a> Indices<'a> {
     ///
     /// # Errors
     /// A value known to the host is out of range, or the handle is foreign.
-    pub(crate) fn new(mlx: &Mlx, operation: &'static str, indices: &'a Tensor, extent: usize) -> Result<Self> {
+    pub(crate) fn new(
+        mlx: &Mlx,
+        operation: &'static str,
+        indices: &'a Tensor,
+        extent: usize,
+    ) -> Result<Self> {
         let value: &Value = mlx.value(operation, indices)?;
         let clamp = match value.bounds() {
             Some(bounds) if bounds.within(extent) => None,

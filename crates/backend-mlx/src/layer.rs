@@ -25,7 +25,9 @@ pub(crate) fn layer_norm(
     let array = mlx.array("layer_norm", x)?;
     let weight = weight.map(|weight| mlx.array("layer_norm", weight)).transpose()?;
     let bias = bias.map(|bias| mlx.array("layer_norm", bias)).transpose()?;
-    mlx.build("layer_norm", (x.shape().to_vec(), x.dtype()), |_| fast::layer_norm(array, weight, bias, epsilon))
+    mlx.build("layer_norm", (x.shape().to_vec(), x.dtype()), |_| {
+        fast::layer_norm(array, weight, bias, epsilon)
+    })
 }
 
 /// Each token is a sequence of one for MLX, at an offset of its own.
@@ -43,15 +45,8 @@ pub(crate) fn rope(mlx: &Mlx, x: Tensor, rope: &Rope, positions: &Tensor) -> Res
         let periods = frequencies.reciprocal()?;
         let array = scaled(array, rope.scale, narrow(rotated), extents[2])?;
         let tokens = array.expand_dims(2)?;
-        let turned = fast::rope_dynamic(
-            &tokens,
-            narrow(rotated),
-            rope.interleaved,
-            None,
-            1.0,
-            positions,
-            &periods,
-        )?;
+        let turned =
+            fast::rope_dynamic(&tokens, narrow(rotated), rope.interleaved, None, 1.0, positions, &periods)?;
         turned.reshape(&extents)?.as_dtype(native(x.dtype()))
     })
 }

@@ -28,7 +28,13 @@
 //!
 //! # Rules that come from MLX
 //!
-//! * A graph is evaluated by the thread that built it; handles of the port are not `Send`, so no other can try.
+//! * A graph is evaluated by the thread that built it; handles of the port are not `Send`, so no other can try:
+//!
+//! ```compile_fail,E0277
+//! let device = tandem_backend_mlx::open(Default::default())?;
+//! std::thread::spawn(move || drop(device));
+//! # Ok::<(), tandem_contracts::tensor::Error>(())
+//! ```
 //! * Exceptions become errors. The C layer's own handler, which would end the process, is replaced when a device
 //!   opens.
 //! * Memory that runs out on a CPU is a crash in MLX, not an error. Whoever drives the device admits no more work

@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn bytes_may_lie_anywhere() {
         assert!(install_error_handler().is_ok());
-        let bytes: Vec<u8> = std::iter::once(0).chain([1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes())).collect();
+        let bytes: Vec<u8> =
+            std::iter::once(0).chain([1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes())).collect();
         let array = copy_in(&bytes[1..], &[2], Dtype::Float32, 4);
         assert_eq!(array.ok().as_ref().map(Array::as_slice::<f32>), Some(&[1.5, -2.0][..]));
     }

@@ -70,7 +70,9 @@ pub(crate) fn full(mlx: &Mlx, value: Scalar, dtype: Dtype, shape: &[usize]) -> R
         (Scalar::Int(value), Dtype::I32) => Bounds::of([value]),
         _ => None,
     };
-    mlx.bounded("full", (shape.to_vec(), dtype), bounds, |_| ops::broadcast_to(number(value, dtype)?, &extents))
+    mlx.bounded("full", (shape.to_vec(), dtype), bounds, |_| {
+        ops::broadcast_to(number(value, dtype)?, &extents)
+    })
 }
 
 /// An array of no axes.

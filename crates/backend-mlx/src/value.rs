@@ -28,7 +28,8 @@ impl Bounds {
     /// The bounds of values that the host has seen; none of no values.
     pub(crate) fn of(values: impl IntoIterator<Item = i32>) -> Option<Self> {
         values.into_iter().fold(None, |bounds, value| {
-            let (least, most) = bounds.map_or((value, value), |b: Self| (b.least.min(value), b.most.max(value)));
+            let (least, most) =
+                bounds.map_or((value, value), |b: Self| (b.least.min(value), b.most.max(value)));
             Some(Self { least, most, attained: true })
         })
     }

@@ -26,8 +26,16 @@ struct Part {
 
 enum Planes {
     /// The rows, and a view of them with the last two axes exchanged.
-    Dense { rows: Array, columns: Array },
-    Affine { codes: Array, scales: Array, biases: Array, format: Affine },
+    Dense {
+        rows: Array,
+        columns: Array,
+    },
+    Affine {
+        codes: Array,
+        scales: Array,
+        biases: Array,
+        format: Affine,
+    },
 }
 
 /// A weight in MLX's own layout.
@@ -54,7 +62,12 @@ impl Planes {
             }
             (
                 Self::Affine { codes, scales, biases, format },
-                Self::Affine { codes: other_codes, scales: other_scales, biases: other_biases, format: other },
+                Self::Affine {
+                    codes: other_codes,
+                    scales: other_scales,
+                    biases: other_biases,
+                    format: other,
+                },
             ) if format == other && scales.dtype() == other_scales.dtype() => Ok(Some(Self::Affine {
                 codes: stack(codes, other_codes)?,
                 scales: stack(scales, other_scales)?,
@@ -251,7 +264,8 @@ fn rows(matrix: &Matrix, ids: &Array, dtype: mlx_rs::Dtype) -> Outcome<Array> {
         let first = Array::from_int(narrow(begin));
         let last = Array::from_int(narrow(part.rows) - 1);
         let own = ops::minimum(ops::maximum(ids.subtract(&first)?, Array::from_int(0))?, last)?;
-        let looked_up = part.planes.look_up(if matrix.parts.len() == 1 { ids } else { &own })?.as_dtype(dtype)?;
+        let looked_up =
+            part.planes.look_up(if matrix.parts.len() == 1 { ids } else { &own })?.as_dtype(dtype)?;
         found = Some(match found {
             None => looked_up,
             Some(before) => ops::select(ids.ge(&first)?.expand_dims(1)?, looked_up, before)?,

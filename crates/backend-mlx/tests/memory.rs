@@ -9,7 +9,8 @@ const PLANE_BYTES: u64 = 2 * 4 * 1024 * 64 * 4;
 #[test]
 fn appends_to_a_last_handle_do_not_copy_the_plane() -> Result<()> {
     let device = open(Options::default())?;
-    let writes = |column| [KvWrite { tokens: 0..1, row: 0, column }, KvWrite { tokens: 1..2, row: 1, column }];
+    let writes =
+        |column| [KvWrite { tokens: 0..1, row: 0, column }, KvWrite { tokens: 1..2, row: 1, column }];
     let tokens = device.full(Scalar::Float(1.0), Dtype::F32, &[2, 4, 64])?;
     // The first append makes the plane: until then it is one number.
     let mut plane = device.full(Scalar::Float(0.0), Dtype::F32, &PLANE)?;

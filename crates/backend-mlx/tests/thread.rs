@@ -37,7 +37,9 @@ fn a_device_outlives_another_thread_s() -> Result<()> {
     let device = open(Options::default())?;
     let x = device.upload_f32(&[1.0, 2.0], &[2])?;
     let sum = device.binary(Binary::Add, x.clone(), &x)?;
-    thread::spawn(|| doubled(Box::new(|| open(Options::default())), &[1.0])).join().expect("the thread ends")?;
+    thread::spawn(|| doubled(Box::new(|| open(Options::default())), &[1.0]))
+        .join()
+        .expect("the thread ends")?;
     assert_eq!(sum.to_vec::<f32>()?, [2.0, 4.0]);
     Ok(())
 }
