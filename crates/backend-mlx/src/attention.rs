@@ -175,7 +175,7 @@ fn clip(run: &Run, visible: &Range<usize>) -> Option<Run> {
     let start = run.positions.start.max(visible.start);
     let end = run.positions.end.min(visible.end);
     let column = run.column + (start - run.positions.start);
-    (start < end).then(|| Run { row: run.row, column, positions: start..end })
+    (start < end).then_some(Run { row: run.row, column, positions: start..end })
 }
 
 #[cfg(test)]

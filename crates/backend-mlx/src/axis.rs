@@ -1,7 +1,6 @@
 //! Operations along one axis: reductions, running sums, softmax, order.
 
 use crate::{
-    arithmetic::accumulator,
     device::Mlx,
     error::Outcome,
     transfer::number,
@@ -36,9 +35,10 @@ pub(crate) fn cumsum(mlx: &Mlx, x: &Tensor, axis: usize) -> Result<Tensor> {
     })
 }
 
-/// Runs `sum` in the accumulator of `dtype`.
+/// Sums floats in f32: MLX's own kernels keep sums of 16 bits in 16 bits on the CPU.
 fn accumulated(array: &Array, dtype: Dtype, sum: impl FnOnce(&Array) -> Outcome<Array>) -> Outcome<Array> {
-    sum(&array.as_dtype(accumulator(dtype))?)?.as_dtype(native(dtype))
+    let accumulator = if dtype.is_float() { Dtype::F32 } else { dtype };
+    sum(&array.as_dtype(native(accumulator))?)?.as_dtype(native(dtype))
 }
 
 pub(crate) fn softmax(mlx: &Mlx, x: &Tensor, axis: usize) -> Result<Tensor> {

@@ -1,7 +1,7 @@
 //! The port, each operation handed to the module that translates it.
 
 use crate::{
-    arithmetic, attention, axis, cache, cast, device::Mlx, index, layer, layout, product, transfer, weight,
+    arithmetic, attention, axis, cache, device::Mlx, index, layer, layout, product, transfer, weight,
 };
 use std::ops::Range;
 use tandem_contracts::tensor::{
@@ -71,7 +71,7 @@ impl Backend for Mlx {
     }
 
     fn cast(&self, x: &Tensor, dtype: Dtype) -> Result<Tensor> {
-        cast::cast(self, x, dtype)
+        arithmetic::cast(self, x, dtype)
     }
 
     fn take(&self, x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor> {

@@ -8,7 +8,7 @@
 //!
 //! * **Indices** (`index`): MLX reads and writes wherever an index points. Values that came from the host are
 //!   remembered by their bounds and refused where they do not fit; others are clamped by the graph.
-//! * **Casts** (`cast`): floats that an integer cannot hold are brought into range first.
+//! * **Casts** (`arithmetic`): floats that an integer cannot hold are brought into range first.
 //! * **Sums** of 16-bit floats (`axis`) run in f32; MLX's CPU kernels keep them in 16 bits.
 //! * **Empty operands** (`device`, `axis`, `product`): a result without elements, or a sum of nothing, calls no
 //!   kernel.
@@ -51,7 +51,6 @@ mod attention;
 mod axis;
 mod backend;
 mod cache;
-mod cast;
 mod device;
 mod error;
 mod index;

@@ -1,8 +1,8 @@
 //! Prepared weights and their products.
 //!
 //! Invariants: parts keep the order of their outputs; neighbours of one format are joined by rows into one array, so
-//! a product is one call for each format that occurs; all arrays are evaluated, so no graph keeps what they came
-//! from.
+//! a product is one call for each format that occurs; whatever holds memory is evaluated, so no graph keeps what it
+//! came from.
 
 use crate::{
     device::Mlx,
@@ -54,27 +54,28 @@ impl Planes {
         }
     }
 
-    /// Both joined by rows, if they are of one format.
-    fn join(&self, next: &Self) -> Outcome<Option<Self>> {
+    /// Whether both can be one array.
+    fn joins(&self, next: &Self) -> bool {
         match (self, next) {
-            (Self::Dense { rows: a, .. }, Self::Dense { rows: b, .. }) if a.dtype() == b.dtype() => {
-                Self::dense(stack(a, b)?).map(Some)
+            (Self::Dense { rows, .. }, Self::Dense { rows: others, .. }) => rows.dtype() == others.dtype(),
+            (Self::Affine { scales, format, .. }, Self::Affine { scales: others, format: other, .. }) => {
+                format == other && scales.dtype() == others.dtype()
             }
-            (
-                Self::Affine { codes, scales, biases, format },
-                Self::Affine {
-                    codes: other_codes,
-                    scales: other_scales,
-                    biases: other_biases,
-                    format: other,
-                },
-            ) if format == other && scales.dtype() == other_scales.dtype() => Ok(Some(Self::Affine {
-                codes: stack(codes, other_codes)?,
-                scales: stack(scales, other_scales)?,
-                biases: stack(biases, other_biases)?,
-                format: *format,
-            })),
-            _ => Ok(None),
+            _ => false,
+        }
+    }
+
+    /// Planes of one format, one below the other.
+    fn join(group: &[Self]) -> Outcome<Self> {
+        let stack = |which: usize| match group {
+            [one] => Ok(one.held()[which].clone()),
+            _ => ops::concatenate(&group.iter().map(|planes| planes.held()[which]).collect::<Vec<_>>(), -2),
+        };
+        match group {
+            [Self::Affine { format, .. }, ..] => {
+                Ok(Self::Affine { codes: stack(0)?, scales: stack(1)?, biases: stack(2)?, format: *format })
+            }
+            _ => Self::dense(stack(0)?),
         }
     }
 
@@ -117,10 +118,6 @@ impl Planes {
             }
         }
     }
-}
-
-fn stack(a: &Array, b: &Array) -> Outcome<Array> {
-    ops::concatenate(&[a, b], -2)
 }
 
 /// A single matrix as a stack of one.
@@ -167,45 +164,50 @@ fn matrix<'a>(mlx: &Mlx, operation: &'static str, weight: &'a Linear) -> Result<
 
 pub(crate) fn prepare(mlx: &Mlx, weights: &[Weight]) -> Result<Linear> {
     let extents = shape::prepare_linear(weights)?;
-    let mut parts: Vec<Part> = Vec::with_capacity(weights.len());
+    let (mut parts, mut rows): (Vec<Part>, usize) = (Vec::new(), 0);
+    let mut group: Vec<Planes> = Vec::new();
     for weight in weights {
-        let next = part(mlx, weight)?;
-        let joined = match parts.last() {
-            Some(last) => mlx.run("prepare_linear", |_| last.planes.join(&next.planes))?,
-            None => None,
-        };
-        match (joined, parts.last_mut()) {
-            (Some(planes), Some(last)) => *last = Part { rows: last.rows + next.rows, planes },
-            _ => parts.push(next),
+        let next = planes_of(mlx, weight)?;
+        if group.last().is_some_and(|last| !last.joins(&next)) {
+            parts.push(Part::join(mlx, rows, &group)?);
+            (rows, group) = (0, Vec::new());
         }
+        rows += weight.shape().iter().rev().nth(1).copied().unwrap_or_default();
+        group.push(next);
     }
-    mlx.evaluate("prepare_linear", parts.iter().flat_map(|part| part.planes.held()))?;
+    parts.push(Part::join(mlx, rows, &group)?);
     Ok(Linear(Rc::new(Matrix { device: mlx.id(), extents, parts })))
 }
 
+impl Part {
+    fn join(mlx: &Mlx, rows: usize, group: &[Planes]) -> Result<Self> {
+        let planes = mlx.run("prepare_linear", |_| Planes::join(group))?;
+        mlx.evaluate("prepare_linear", planes.held())?;
+        Ok(Self { rows, planes })
+    }
+}
+
 /// One weight, a stack of one as a matrix. Where 16-bit floats are slow they become f32, which holds them exactly.
-fn part(mlx: &Mlx, weight: &Weight) -> Result<Part> {
-    let shape = weight.shape();
-    let (leading, rows) = (usize::from(shape.len() == 3 && shape[0] == 1), shape[shape.len() - 2]);
+fn planes_of(mlx: &Mlx, weight: &Weight) -> Result<Planes> {
     let plain = |array: &Array| {
-        let array = if leading == 1 { array.squeeze_axes(&[0])? } else { array.clone() };
+        let alone = array.ndim() == 3 && array.dim(0) == 1;
+        let array = if alone { array.squeeze_axes(&[0])? } else { array.clone() };
         let widen = mlx.prefers_f32() && array.dtype() != native(Dtype::U32);
         if widen { array.as_dtype(native(Dtype::F32)) } else { Ok(array) }
     };
-    let planes = match weight {
+    match weight {
         Weight::Dense(rows) => {
             let rows = mlx.array("prepare_linear", rows)?;
-            mlx.run("prepare_linear", |_| Planes::dense(plain(rows)?))?
+            mlx.run("prepare_linear", |_| Planes::dense(plain(rows)?))
         }
         Weight::Affine(quantized) => {
             let [codes, scales, biases] = planes(mlx, "prepare_linear", quantized)?;
             mlx.run("prepare_linear", |_| {
                 let (codes, scales, biases) = (plain(codes)?, plain(scales)?, plain(biases)?);
                 Ok(Planes::Affine { codes, scales, biases, format: quantized.format })
-            })?
+            })
         }
-    };
-    Ok(Part { rows, planes })
+    }
 }
 
 pub(crate) fn linear(mlx: &Mlx, x: &Tensor, weight: &Linear) -> Result<Tensor> {

@@ -38,7 +38,7 @@ fn values_of_the_host_are_refused() -> Result<()> {
     assert_eq!(kind(device.take(&x, &device.arange(0, 4)?, 0)), Some(ErrorKind::Index));
     // A part of the values may well fit.
     let ids = device.upload_i32(&[FAR, 2], &[2])?;
-    let fits = device.slice(&ids, &[1..2])?;
+    let fits = device.slice(&ids, std::slice::from_ref(&(1..2)))?;
     assert_eq!(device.take(&x, &fits, 0)?.to_vec::<f32>()?, [20.0, 21.0]);
     Ok(())
 }
