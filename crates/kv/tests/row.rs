@@ -1,6 +1,8 @@
 //! Rows against a plain list of tokens: whatever is appended, trimmed, forked and given up, each row holds exactly
 //! its own tokens, in the bytes that its geometry projects.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
+
 use proptest::prelude::*;
 use std::rc::Rc;
 use tandem_contracts::{

@@ -1,1 +1,36 @@
-//! Language model architectures, their layers and their weight files.
+//! Language models over the tensor port: their configuration, their weight files, their layers, and the one session
+//! that runs them.
+//!
+//! ```text
+//!   bytes --Checkpoint::open--> Checkpoint --load(device)--> Box<dyn Session>
+//!           (config, headers)                (weights onto the device)
+//! ```
+//!
+//! Files are mapped or read by the caller and come in as byte slices; nothing here opens a file. A model runs on any
+//! device of the port, and its session is driven through [`tandem_contracts::model`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`config`] | `config.json` and GGUF metadata as one typed value |
+//! | [`weights`] | safetensors and GGUF files, and how tensors come onto a device |
+//! | `layer` | attention, gated unit, norms: shared by all families |
+//! | `dense` | the decoder made of them, from a family's declaration |
+//! | `llama` | the declaration of llama and SmolLM3 |
+//! | `session` | slots, steps, checks: the model port |
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+pub mod config;
+mod dense;
+mod error;
+mod family;
+mod layer;
+mod llama;
+#[cfg(test)]
+mod sample;
+mod session;
+pub mod weights;
+
+pub use checkpoint::{Checkpoint, Options, Source};
+pub use error::{Error, ErrorKind, Result};
+pub use family::names as families;

@@ -1,0 +1,141 @@
+//! A model in its files: opened without a device, loaded onto one.
+//!
+//! Opening reads configuration and headers, so that a caller knows the model (and a GGUF file's vocabulary) and has
+//! met every malformed header before a device is bothered.
+
+use crate::{
+    config::{self, Config},
+    dense::{Declaration, Decoder},
+    error::{Error, Result},
+    family,
+    layer::Loader,
+    session::DecoderSession,
+    weights::{File, Gguf, GgufVocabulary, Value, Weights},
+};
+use tandem_contracts::{
+    model::{Capabilities, Session},
+    tensor::{Device, Precision},
+};
+use tandem_kv::Geometry;
+
+/// Name under which errors speak of the configuration.
+const CONFIG: &str = "config.json";
+
+/// The files of one model.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// A folder as MLX and transformers write it.
+    Safetensors {
+        /// `config.json`.
+        config: &'a [u8],
+        /// `generation_config.json`, if there is one; it may name more end tokens.
+        generation: Option<&'a [u8]>,
+        /// `model.safetensors.index.json`, if there is one; see [`crate::weights::shards`].
+        index: Option<&'a [u8]>,
+        /// The weight files.
+        files: &'a [File<'a>],
+    },
+    /// One file with everything.
+    Gguf(File<'a>),
+}
+
+/// How a model is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Arithmetic of products; the device's default where there is none.
+    pub precision: Option<Precision>,
+    /// Fewer tokens than the model's own context.
+    pub context: Option<usize>,
+}
+
+/// An opened model.
+#[derive(Clone, Debug)]
+pub struct Checkpoint<'a> {
+    config: Config,
+    weights: Weights<'a>,
+    vocabulary: Option<GgufVocabulary>,
+    name: Option<String>,
+}
+
+impl<'a> Checkpoint<'a> {
+    /// Reads configuration and headers.
+    ///
+    /// # Errors
+    /// A malformed or unknown file or configuration; the error names the file, and the tensor where it is about one.
+    pub fn open(source: Source<'a>) -> Result<Self> {
+        match source {
+            Source::Gguf(file) => Self::open_gguf(file),
+            Source::Safetensors { config, generation, index, files } => {
+                let mut config = Config::from_json(config).map_err(|error| error.in_file(CONFIG))?;
+                if let Some(generation) = generation {
+                    let more = config::end_tokens(generation);
+                    config.add_end_tokens(&more.map_err(|error| error.in_file("generation_config.json"))?);
+                }
+                let weights = Weights::safetensors(files, index)?;
+                Ok(Self { config, weights, vocabulary: None, name: None })
+            }
+        }
+    }
+
+    fn open_gguf(file: File<'a>) -> Result<Self> {
+        let gguf = Gguf::parse(file)?;
+        let mut config = Config::from_gguf(&gguf)?;
+        let vocabulary = match gguf.value("tokenizer.ggml.model") {
+            Some(_) => Some(GgufVocabulary::read(&gguf)?),
+            None => None,
+        };
+        if let Some(vocabulary) = &vocabulary {
+            config.add_end_tokens(&vocabulary.end_tokens());
+        }
+        let name = gguf.value("general.name").and_then(Value::as_text).map(str::to_owned);
+        let weights = Weights::gguf(gguf, config.heads, config.shared_heads);
+        Ok(Self { config, weights, vocabulary, name })
+    }
+
+    /// Hyper-parameters.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The vocabulary that the file carries, if it is a GGUF file with one.
+    pub fn vocabulary(&self) -> Option<&GgufVocabulary> {
+        self.vocabulary.as_ref()
+    }
+
+    /// The model's name, where the file has one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Brings the weights onto a device and makes them a session.
+    ///
+    /// # Errors
+    /// A tensor that is missing, left over, of a wrong shape or type, or malformed; a precision that the device does
+    /// not have; or the device's own.
+    pub fn load(mut self, device: &Device, options: Options) -> Result<Box<dyn Session>> {
+        let family = family::find(self.config.family)?;
+        let declaration: Declaration = (family.declare)(&self.config);
+        let precision = precision(device, options.precision)?;
+        let context = options.context.unwrap_or(self.config.context).min(self.config.context);
+        if context == 0 {
+            return Err(Error::config("a context must hold at least one token, got: 0"));
+        }
+        let geometry = Geometry::new(declaration.cached(), device.traits().compute_dtype)?;
+        let mut loader = Loader { weights: &mut self.weights, config: &self.config, device };
+        let decoder = Decoder::load(&declaration, &mut loader)?;
+        let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable: true };
+        Ok(Box::new(DecoderSession::new(device, decoder, geometry, capabilities, precision)))
+    }
+}
+
+fn precision(device: &Device, wanted: Option<Precision>) -> Result<Precision> {
+    let known = device.traits().precisions;
+    let chosen = match wanted {
+        None => known.first(),
+        Some(wanted) => known.iter().find(|precision| **precision == wanted),
+    };
+    chosen.copied().ok_or_else(|| {
+        let name = device.traits().name;
+        Error::unsupported(format!("the {name} device computes in {known:?}, asked for: {wanted:?}"))
+    })
+}

@@ -1,0 +1,242 @@
+//! Small model files for tests, written from scratch: a llama of two layers, as safetensors and as GGUF.
+
+use crate::{Checkpoint, Options, Source, weights::File};
+use half::f16;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use tandem_contracts::{fake, model::Session};
+
+/// Extents of the sample llama.
+pub(crate) const HIDDEN: usize = 32;
+pub(crate) const HEADS: usize = 2;
+pub(crate) const WIDTH: usize = 16;
+pub(crate) const VOCABULARY: usize = 24;
+pub(crate) const CONTEXT: usize = 40;
+const LAYERS: usize = 2;
+const INNER: usize = 64;
+
+/// `config.json` of the sample.
+pub(crate) fn config() -> Value {
+    json!({
+        "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": WIDTH, "vocab_size": VOCABULARY,
+        "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": [2, 3],
+    })
+}
+
+/// A float tensor on the host.
+#[derive(Clone, Debug)]
+pub(crate) struct Floats {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Vec<f32>,
+}
+
+impl Floats {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+}
+
+/// The sample's weights, under the names of safetensors files.
+pub(crate) fn weights() -> BTreeMap<String, Floats> {
+    let mut state = 7u32;
+    let mut random = |count: usize, offset: f32| -> Vec<f32> {
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32 - 0.5
+        };
+        (0..count).map(|_| offset + next() * 0.5).collect()
+    };
+    let mut weights = BTreeMap::new();
+    let mut add = |name: String, shape: &[usize]| {
+        let offset = if shape.len() == 1 { 1.0 } else { 0.0 };
+        let values = random(shape.iter().product(), offset);
+        weights.insert(name, Floats { shape: shape.to_vec(), values });
+    };
+    add("model.embed_tokens.weight".into(), &[VOCABULARY, HIDDEN]);
+    add("model.norm.weight".into(), &[HIDDEN]);
+    for layer in 0..LAYERS {
+        let path = format!("model.layers.{layer}");
+        add(format!("{path}.input_layernorm.weight"), &[HIDDEN]);
+        add(format!("{path}.post_attention_layernorm.weight"), &[HIDDEN]);
+        add(format!("{path}.self_attn.q_proj.weight"), &[HEADS * WIDTH, HIDDEN]);
+        add(format!("{path}.self_attn.k_proj.weight"), &[WIDTH, HIDDEN]);
+        add(format!("{path}.self_attn.v_proj.weight"), &[WIDTH, HIDDEN]);
+        add(format!("{path}.self_attn.o_proj.weight"), &[HIDDEN, HEADS * WIDTH]);
+        add(format!("{path}.mlp.gate_proj.weight"), &[INNER, HIDDEN]);
+        add(format!("{path}.mlp.up_proj.weight"), &[INNER, HIDDEN]);
+        add(format!("{path}.mlp.down_proj.weight"), &[HIDDEN, INNER]);
+    }
+    weights
+}
+
+/// A safetensors file with a given header and data.
+pub(crate) fn safetensors_raw(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(data);
+    file
+}
+
+/// A safetensors file of float tensors.
+pub(crate) fn safetensors(weights: &BTreeMap<String, Floats>) -> Vec<u8> {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, tensor) in weights {
+        let start = data.len();
+        data.extend(tensor.bytes());
+        let info = json!({ "dtype": "F32", "shape": tensor.shape, "data_offsets": [start, data.len()] });
+        header.insert(name.clone(), info);
+    }
+    safetensors_raw(&Value::Object(header).to_string(), &data)
+}
+
+/// The sample on a fake device.
+pub(crate) fn session() -> Box<dyn Session> {
+    let (config, weights) = (config().to_string(), safetensors(&weights()));
+    let files = [File { name: "model.safetensors", bytes: &weights }];
+    let source =
+        Source::Safetensors { config: config.as_bytes(), generation: None, index: None, files: &files };
+    Checkpoint::open(source).unwrap().load(&fake::open(), Options::default()).unwrap()
+}
+
+/// Writes GGUF files, honest or not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GgufWriter {
+    values: Vec<u8>,
+    value_count: u64,
+    infos: Vec<u8>,
+    info_count: u64,
+    data: Vec<u8>,
+}
+
+impl GgufWriter {
+    fn text(to: &mut Vec<u8>, text: &str) {
+        to.extend((text.len() as u64).to_le_bytes());
+        to.extend(text.as_bytes());
+    }
+
+    /// A metadata value from its type code and bytes.
+    pub(crate) fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) -> &mut Self {
+        Self::text(&mut self.values, key);
+        self.values.extend(kind.to_le_bytes());
+        self.values.extend(bytes);
+        self.value_count += 1;
+        self
+    }
+
+    pub(crate) fn u32(&mut self, key: &str, value: u32) -> &mut Self {
+        self.value(key, 4, &value.to_le_bytes())
+    }
+
+    pub(crate) fn f32(&mut self, key: &str, value: f32) -> &mut Self {
+        self.value(key, 6, &value.to_le_bytes())
+    }
+
+    pub(crate) fn string(&mut self, key: &str, value: &str) -> &mut Self {
+        let mut bytes = Vec::new();
+        Self::text(&mut bytes, value);
+        self.value(key, 8, &bytes)
+    }
+
+    pub(crate) fn strings(&mut self, key: &str, values: &[&str]) -> &mut Self {
+        let mut bytes = 8u32.to_le_bytes().to_vec();
+        bytes.extend((values.len() as u64).to_le_bytes());
+        values.iter().for_each(|value| Self::text(&mut bytes, value));
+        self.value(key, 9, &bytes)
+    }
+
+    /// A line of the table of tensors, without data.
+    pub(crate) fn info(&mut self, name: &str, axes: &[u64], kind: u32, offset: u64) -> &mut Self {
+        Self::text(&mut self.infos, name);
+        self.infos.extend((axes.len() as u32).to_le_bytes());
+        axes.iter().for_each(|axis| self.infos.extend(axis.to_le_bytes()));
+        self.infos.extend(kind.to_le_bytes());
+        self.infos.extend(offset.to_le_bytes());
+        self.info_count += 1;
+        self
+    }
+
+    /// A tensor of row-major shape.
+    pub(crate) fn tensor(&mut self, name: &str, shape: &[usize], kind: u32, bytes: &[u8]) -> &mut Self {
+        let axes: Vec<u64> = shape.iter().rev().map(|&axis| axis as u64).collect();
+        self.info(name, &axes, kind, self.data.len() as u64);
+        self.data.extend(bytes);
+        self.data.resize(self.data.len().next_multiple_of(32), 0);
+        self
+    }
+
+    pub(crate) fn finish(&self) -> Vec<u8> {
+        let mut file = b"GGUF".to_vec();
+        file.extend(3u32.to_le_bytes());
+        file.extend(self.info_count.to_le_bytes());
+        file.extend(self.value_count.to_le_bytes());
+        file.extend(&self.values);
+        file.extend(&self.infos);
+        file.resize(file.len().next_multiple_of(32), 0);
+        file.extend(&self.data);
+        file
+    }
+}
+
+/// The sample as GGUF: rows of queries and keys in pairs, as llama.cpp's converter leaves them.
+pub(crate) fn gguf() -> GgufWriter {
+    let mut writer = GgufWriter::default();
+    writer
+        .string("general.architecture", "llama")
+        .string("general.name", "sample")
+        .u32("llama.embedding_length", HIDDEN as u32)
+        .u32("llama.block_count", LAYERS as u32)
+        .u32("llama.feed_forward_length", INNER as u32)
+        .u32("llama.attention.head_count", HEADS as u32)
+        .u32("llama.attention.head_count_kv", 1)
+        .u32("llama.attention.key_length", WIDTH as u32)
+        .u32("llama.context_length", CONTEXT as u32)
+        .f32("llama.rope.freq_base", 10_000.0)
+        .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+        .string("tokenizer.ggml.model", "gpt2")
+        .string("tokenizer.ggml.pre", "smollm")
+        .strings("tokenizer.ggml.tokens", &["<unk>", "<s>", "</s>", "a", "b", "ab"])
+        .strings("tokenizer.ggml.merges", &["a b"])
+        .u32("tokenizer.ggml.bos_token_id", 1)
+        .u32("tokenizer.ggml.eos_token_id", 2)
+        .string("tokenizer.chat_template", "{{ messages }}");
+    for (name, tensor) in weights() {
+        let name = name
+            .replace("model.embed_tokens", "token_embd")
+            .replace("model.norm", "output_norm")
+            .replace("model.layers", "blk")
+            .replace("input_layernorm", "attn_norm")
+            .replace("post_attention_layernorm", "ffn_norm")
+            .replace("self_attn.o_proj", "attn_output")
+            .replace("self_attn.", "attn_")
+            .replace("mlp.", "ffn_")
+            .replace("_proj", "");
+        let heads = if name.contains("attn_q") { HEADS } else { 1 };
+        let pairs = name.contains("attn_q") || name.contains("attn_k");
+        let tensor = if pairs { in_pairs(&tensor, heads) } else { tensor };
+        writer.tensor(&name, &tensor.shape, 0, &tensor.bytes());
+    }
+    writer
+}
+
+/// Row `side * half + pair` of each head goes to row `2 pair + side`.
+fn in_pairs(tensor: &Floats, heads: usize) -> Floats {
+    let (rows, columns) = (tensor.shape[0], tensor.shape[1]);
+    let width = rows / heads;
+    let mut values = vec![0.0; rows * columns];
+    for row in 0..rows {
+        let (head, within) = (row / width, row % width);
+        let to = head * width + 2 * (within % (width / 2)) + within / (width / 2);
+        values[to * columns..(to + 1) * columns]
+            .copy_from_slice(&tensor.values[row * columns..(row + 1) * columns]);
+    }
+    Floats { shape: tensor.shape.clone(), values }
+}
+
+/// A block of Q4_0: scale and 32 codes in ggml's order.
+pub(crate) fn q4_0(scale: f32, codes: &[u8; 32]) -> Vec<u8> {
+    let mut block = f16::from_f32(scale).to_le_bytes().to_vec();
+    block.extend((0..16).map(|i| codes[i] | (codes[i + 16] << 4)));
+    block
+}

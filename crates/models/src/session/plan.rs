@@ -1,0 +1,111 @@
+//! Checks a step and packs it: ids, positions, and the tokens that want logits.
+//!
+//! Invariant: a plan exists only for a step that every open row can take; making one changes nothing.
+
+use crate::layer::{PackedRow, Rows, not_open};
+use std::collections::BTreeSet;
+use tandem_contracts::{
+    model::{AdapterSet, Capabilities, RowStep, Step, TokenSource, Wanted},
+    tensor::{Error, ErrorKind, Result},
+    text::TokenId,
+};
+
+/// A checked step, as the layers take it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Packed token ids.
+    pub(super) ids: Vec<i32>,
+    /// Position of each in its row.
+    pub(super) positions: Vec<i32>,
+    /// Rows in the step's order, with their ranges of the packed tokens.
+    pub(super) packed: Vec<PackedRow>,
+    /// Packed indices that want logits, ascending.
+    pub(super) wanted: Vec<i32>,
+}
+
+impl Plan {
+    /// Checks every row against what its slot holds.
+    pub(super) fn new(step: &Step, rows: &Rows, capabilities: &Capabilities) -> Result<Self> {
+        let mut plan =
+            Self { ids: Vec::new(), positions: Vec::new(), packed: Vec::new(), wanted: Vec::new() };
+        let mut slots = BTreeSet::new();
+        if step.rows.is_empty() {
+            return Err(Error::index("step", "the step has no row"));
+        }
+        for part in &step.rows {
+            if !slots.insert(part.slot) {
+                return Err(state(format!("slot occurs twice: {}", part.slot.0)));
+            }
+            let row = rows.get(&part.slot).ok_or_else(|| not_open(part.slot))?;
+            row.check_idle()?;
+            if row.tokens() != part.position {
+                let (slot, held) = (part.slot.0, row.tokens());
+                return Err(state(format!(
+                    "slot {slot} holds {held} tokens, the step says: {}",
+                    part.position
+                )));
+            }
+            let ids = ids(part, capabilities)?;
+            plan.push(part, ids)?;
+        }
+        Ok(plan)
+    }
+
+    fn push(&mut self, part: &RowStep, ids: &[TokenId]) -> Result<()> {
+        let range = self.ids.len()..self.ids.len() + ids.len();
+        let narrow = |value: usize| {
+            i32::try_from(value).map_err(|_| Error::index("step", format!("too many tokens: {value}")))
+        };
+        for (offset, &id) in ids.iter().enumerate() {
+            self.ids.push(narrow(id as usize)?);
+            self.positions.push(narrow(part.position + offset)?);
+        }
+        let first_wanted = match part.wanted {
+            Wanted::None => range.end,
+            Wanted::Last => range.end - 1,
+            Wanted::All => range.start,
+        };
+        for index in first_wanted..range.end {
+            self.wanted.push(narrow(index)?);
+        }
+        self.packed.push(PackedRow { slot: part.slot, tokens: range });
+        Ok(())
+    }
+}
+
+/// The row's token ids, checked.
+fn ids<'s>(part: &'s RowStep, capabilities: &Capabilities) -> Result<&'s [TokenId]> {
+    if part.adapters != AdapterSet::BASE {
+        return Err(unsupported(format!("no adapters are mounted: {}", part.adapters.0)));
+    }
+    let ids = match &part.tokens {
+        TokenSource::Ids(ids) => ids,
+        TokenSource::Register(slot) => {
+            return Err(unsupported(format!("this session keeps no register: {}", slot.0)));
+        }
+    };
+    if ids.is_empty() {
+        return Err(Error::index("step", format!("no token for slot: {}", part.slot.0)));
+    }
+    let (vocabulary, context) = (capabilities.vocabulary, capabilities.context);
+    if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+        return Err(Error::index("step", format!("token id outside the vocabulary of {vocabulary}: {id}")));
+    }
+    match part.position.checked_add(ids.len()) {
+        Some(end) if end <= context => Ok(ids),
+        _ => {
+            let (held, slot) = (part.position, part.slot.0);
+            let message =
+                format!("slot {slot} of {held} tokens cannot take {} in a context of: {context}", ids.len());
+            Err(Error::index("step", message))
+        }
+    }
+}
+
+fn state(message: String) -> Error {
+    Error::new(ErrorKind::State, "step", message)
+}
+
+fn unsupported(message: String) -> Error {
+    Error::new(ErrorKind::Unsupported, "step", message)
+}

@@ -1,0 +1,136 @@
+use crate::sample;
+use tandem_contracts::{
+    model::{AdapterSet, RowState, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted},
+    tensor::ErrorKind,
+};
+
+const PLAIN: StatePolicy = StatePolicy::Plain;
+
+fn part(slot: u32, position: usize, ids: &[u32], wanted: Wanted) -> RowStep {
+    RowStep {
+        slot: Slot(slot),
+        position,
+        tokens: TokenSource::Ids(ids.to_vec()),
+        wanted,
+        adapters: AdapterSet::BASE,
+    }
+}
+
+/// Runs a step and gives its logits, row after row.
+fn run(session: &mut dyn Session, rows: Vec<RowStep>) -> Vec<Vec<f32>> {
+    let step = Step { rows };
+    let stepped = session.step(&step).unwrap();
+    let Some(logits) = stepped.logits else { return Vec::new() };
+    assert_eq!(logits.shape(), [step.wanted(), sample::VOCABULARY]);
+    logits.to_vec::<f32>().unwrap().chunks(sample::VOCABULARY).map(<[f32]>::to_vec).collect()
+}
+
+/// Logits of every token of a fresh row.
+fn alone(ids: &[u32]) -> Vec<Vec<f32>> {
+    let mut session = sample::session();
+    session.open(Slot(0), &PLAIN, None).unwrap();
+    run(session.as_mut(), vec![part(0, 0, ids, Wanted::All)])
+}
+
+fn kind<T: std::fmt::Debug>(result: tandem_contracts::tensor::Result<T>) -> ErrorKind {
+    result.unwrap_err().kind()
+}
+
+#[test]
+fn logits_do_not_depend_on_chunks_company_or_order() {
+    let (long, short) = ([5, 9, 2, 7, 1, 20, 3], [4, 4, 8]);
+    let (expected, other) = (alone(&long), alone(&short));
+    let mut session = sample::session();
+    session.open(Slot(3), &PLAIN, None).unwrap();
+    session.open(Slot(1), &PLAIN, None).unwrap();
+    let got = run(
+        session.as_mut(),
+        vec![part(3, 0, &long[..3], Wanted::All), part(1, 0, &short[..1], Wanted::None)],
+    );
+    assert_eq!(got, expected[..3]);
+    let got = run(
+        session.as_mut(),
+        vec![part(1, 1, &short[1..], Wanted::Last), part(3, 3, &long[3..], Wanted::All)],
+    );
+    assert_eq!(got[0], other[2]);
+    assert_eq!(got[1..], expected[3..]);
+}
+
+#[test]
+fn nothing_wanted_gives_no_logits_but_touched_planes() {
+    let mut session = sample::session();
+    session.open(Slot(0), &PLAIN, None).unwrap();
+    let stepped = session.step(&Step { rows: vec![part(0, 0, &[1, 2], Wanted::None)] }).unwrap();
+    assert!(stepped.logits.is_none());
+    // Keys and values of two layers.
+    assert_eq!(stepped.touched.len(), 4);
+}
+
+#[test]
+fn malformed_steps_are_refused_and_change_nothing() {
+    let mut session = sample::session();
+    for slot in [0, 1] {
+        session.open(Slot(slot), &PLAIN, None).unwrap();
+    }
+    run(session.as_mut(), vec![part(0, 0, &[1, 2, 3], Wanted::None)]);
+    let good = part(1, 0, &[4], Wanted::Last);
+    let register = RowStep { tokens: TokenSource::Register(Slot(0)), ..part(0, 3, &[], Wanted::Last) };
+    let adapted = RowStep { adapters: AdapterSet(1), ..part(0, 3, &[1], Wanted::Last) };
+    for (bad, expected) in [
+        (part(7, 0, &[1], Wanted::Last), ErrorKind::State),
+        (part(1, 1, &[1], Wanted::Last), ErrorKind::State),
+        (part(0, 2, &[1], Wanted::Last), ErrorKind::State),
+        (part(0, 3, &[], Wanted::Last), ErrorKind::Index),
+        (part(0, 3, &[24], Wanted::Last), ErrorKind::Index),
+        (part(0, 3, &[u32::MAX], Wanted::Last), ErrorKind::Index),
+        (part(0, 3, &[1; 38], Wanted::Last), ErrorKind::Index),
+        (register, ErrorKind::Unsupported),
+        (adapted, ErrorKind::Unsupported),
+    ] {
+        let step = Step { rows: vec![good.clone(), bad] };
+        assert_eq!(kind(session.step(&step)), expected, "{step:?}");
+    }
+    assert_eq!(kind(session.step(&Step::default())), ErrorKind::Index);
+    let after = run(session.as_mut(), vec![part(0, 3, &[6], Wanted::Last), good]);
+    assert_eq!(after, [alone(&[1, 2, 3, 6])[3].clone(), alone(&[4])[0].clone()]);
+    // 37 more fill the context of 40.
+    session.trim(Slot(0), 3).unwrap();
+    run(session.as_mut(), vec![part(0, 3, &[1; 37], Wanted::None)]);
+    assert_eq!(kind(session.step(&Step { rows: vec![part(0, 40, &[1], Wanted::None)] })), ErrorKind::Index);
+}
+
+#[test]
+fn rows_are_forked_trimmed_stored_and_resumed() {
+    let mut session = sample::session();
+    session.open(Slot(0), &PLAIN, None).unwrap();
+    run(session.as_mut(), vec![part(0, 0, &[5, 6, 7], Wanted::None)]);
+    session.fork(Slot(0), Slot(1)).unwrap();
+    let got = run(session.as_mut(), vec![part(0, 3, &[8], Wanted::Last), part(1, 3, &[9], Wanted::Last)]);
+    assert_eq!(got, [alone(&[5, 6, 7, 8])[3].clone(), alone(&[5, 6, 7, 9])[3].clone()]);
+
+    let stored = session.close(Slot(1)).unwrap();
+    assert_eq!((stored.tokens(), stored.reuse_floor()), (4, 0));
+    assert_eq!(stored.bytes(), session.project_bytes(&PLAIN, 4));
+    let copy = RowState::fork(stored.as_ref()).unwrap();
+    session.open(Slot(2), &PLAIN, Some(stored)).unwrap();
+    session.open(Slot(3), &PLAIN, Some(copy)).unwrap();
+    session.trim(Slot(3), 2).unwrap();
+    let got = run(session.as_mut(), vec![part(2, 4, &[1], Wanted::Last), part(3, 2, &[8], Wanted::Last)]);
+    assert_eq!(got, [alone(&[5, 6, 7, 9, 1])[4].clone(), alone(&[5, 6, 8])[2].clone()]);
+}
+
+#[test]
+fn slots_are_checked() {
+    let (mut session, mut other) = (sample::session(), sample::session());
+    session.open(Slot(0), &PLAIN, None).unwrap();
+    assert_eq!(kind(session.open(Slot(0), &PLAIN, None)), ErrorKind::State);
+    assert_eq!(kind(session.close(Slot(1))), ErrorKind::State);
+    assert_eq!(kind(session.fork(Slot(1), Slot(2))), ErrorKind::State);
+    assert_eq!(kind(session.fork(Slot(0), Slot(0))), ErrorKind::State);
+    assert_eq!(kind(session.trim(Slot(1), 0)), ErrorKind::State);
+    assert_eq!(kind(session.trim(Slot(0), 1)), ErrorKind::Index);
+    let state = session.close(Slot(0)).unwrap();
+    assert_eq!(kind(other.open(Slot(0), &PLAIN, Some(state))), ErrorKind::State);
+    assert_eq!(session.capabilities().context, sample::CONTEXT);
+    assert_eq!(session.project_bytes(&PLAIN, 1), 2 * 256 * 2 * sample::WIDTH * 4);
+}

@@ -1,0 +1,74 @@
+//! Names of tensors: llama.cpp's to those that safetensors files use, and which of them hold permuted rows.
+//!
+//! llama.cpp rotates neighbouring pairs `(2i, 2i + 1)` where the original models rotate halves `(i, i + width / 2)`;
+//! its converter therefore reorders the rows of the query and key projections of the llama family. Those rows are
+//! put back while loading, so that one rotary layout serves both kinds of files.
+
+/// `blk.3.attn_q.weight` becomes `model.layers.3.self_attn.q_proj.weight`; a name that is not known stays.
+pub(super) fn translate(name: &str) -> String {
+    let translated = match name.split_once('.') {
+        Some(("token_embd", rest)) => Some(format!("model.embed_tokens.{rest}")),
+        Some(("output_norm", rest)) => Some(format!("model.norm.{rest}")),
+        Some(("output", rest)) => Some(format!("lm_head.{rest}")),
+        Some(("blk", rest)) => in_layer(rest),
+        _ => None,
+    };
+    translated.unwrap_or_else(|| name.to_owned())
+}
+
+fn in_layer(rest: &str) -> Option<String> {
+    let (layer, rest) = rest.split_once('.')?;
+    let (module, leaf) = rest.split_once('.')?;
+    let module = match module {
+        "attn_norm" => "input_layernorm",
+        "attn_q" => "self_attn.q_proj",
+        "attn_k" => "self_attn.k_proj",
+        "attn_v" => "self_attn.v_proj",
+        "attn_output" => "self_attn.o_proj",
+        "ffn_norm" => "post_attention_layernorm",
+        "ffn_gate" => "mlp.gate_proj",
+        "ffn_up" => "mlp.up_proj",
+        "ffn_down" => "mlp.down_proj",
+        _ => return None,
+    };
+    Some(format!("model.layers.{layer}.{module}.{leaf}"))
+}
+
+/// Heads of a projection whose rows llama.cpp keeps in pairs.
+pub(super) fn interleaved_heads(name: &str, heads: usize, shared_heads: usize) -> Option<usize> {
+    let mut parts = name.split('.');
+    match (parts.next(), parts.nth(1)) {
+        (Some("blk"), Some("attn_q")) => Some(heads),
+        (Some("blk"), Some("attn_k")) => Some(shared_heads),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_translated_and_unknown_ones_stay() {
+        for (name, expected) in [
+            ("token_embd.weight", "model.embed_tokens.weight"),
+            ("output_norm.weight", "model.norm.weight"),
+            ("output.weight", "lm_head.weight"),
+            ("blk.12.attn_q.bias", "model.layers.12.self_attn.q_proj.bias"),
+            ("blk.0.ffn_down.weight", "model.layers.0.mlp.down_proj.weight"),
+            ("blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_inp.weight"),
+            ("blk.", "blk."),
+            ("rope_freqs.weight", "rope_freqs.weight"),
+        ] {
+            assert_eq!(translate(name), expected);
+        }
+    }
+
+    #[test]
+    fn only_queries_and_keys_hold_pairs() {
+        assert_eq!(interleaved_heads("blk.0.attn_q.weight", 9, 3), Some(9));
+        assert_eq!(interleaved_heads("blk.0.attn_k.bias", 9, 3), Some(3));
+        assert_eq!(interleaved_heads("blk.0.attn_v.weight", 9, 3), None);
+        assert_eq!(interleaved_heads("output.weight", 9, 3), None);
+    }
+}

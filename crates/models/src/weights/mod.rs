@@ -1,0 +1,126 @@
+//! Weight files: what they hold, and how it comes onto a device.
+//!
+//! ```text
+//!   bytes of files --safetensors|gguf--> Weights: name -> (shape, encoding, bytes)
+//!                                           |
+//!                            matrix(path), vector(name)
+//!                                           v
+//!                                    handles on a device
+//! ```
+//!
+//! Files of every kind end in one [`Weights`] with one naming, so that the layers know neither format. Reading a
+//! header copies nothing; a tensor's bytes are touched when its handle is made, and its entry is then gone: what is
+//! left over after a model was built is what the model does not know.
+//!
+//! Invariant: nothing is allocated that is larger than a small multiple of the tensor's own bytes in the file.
+
+mod entry;
+mod gguf;
+mod microscaling;
+mod safetensors;
+
+pub use self::{gguf::GgufVocabulary, safetensors::shards};
+pub(crate) use gguf::{Gguf, Value};
+pub use microscaling::Format as Microscaling;
+
+use crate::{
+    config::Scheme,
+    error::{Error, ErrorKind, Result},
+};
+use entry::{Encoding, Entry};
+use std::collections::BTreeMap;
+use tandem_contracts::tensor::{Device, Tensor, Weight};
+
+/// A file's bytes under the name that errors give it. The application maps or reads the file.
+#[derive(Clone, Copy, Debug)]
+pub struct File<'a> {
+    /// Name without folders.
+    pub name: &'a str,
+    /// The whole file.
+    pub bytes: &'a [u8],
+}
+
+/// The tensors of a model, under the names of MLX checkpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct Weights<'a> {
+    entries: BTreeMap<String, Entry<'a>>,
+}
+
+impl<'a> Weights<'a> {
+    /// Reads safetensors files; see [`shards`] for those that an index names.
+    pub(crate) fn safetensors(files: &[File<'a>], index: Option<&[u8]>) -> Result<Self> {
+        safetensors::read(files, index)
+    }
+
+    /// The tensors of a GGUF file whose model has so many query and key heads.
+    pub(crate) fn gguf(file: Gguf<'a>, heads: usize, shared_heads: usize) -> Self {
+        Self { entries: file.into_entries(heads, shared_heads) }
+    }
+
+    /// Whether there is a tensor of that name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// Forgets tensors that a model does not need.
+    pub(crate) fn discard(&mut self, unneeded: impl Fn(&str) -> bool) {
+        self.entries.retain(|name, _| !unneeded(name));
+    }
+
+    /// Checks that every tensor was taken.
+    pub(crate) fn finish(&self) -> Result<()> {
+        match self.entries.iter().next() {
+            None => Ok(()),
+            Some((name, entry)) => {
+                let message =
+                    format!("the model has no such weight, left over in all: {}", self.entries.len());
+                Err(Error::new(ErrorKind::Tensor, message).of_tensor(name).in_file(entry.file))
+            }
+        }
+    }
+
+    /// Takes a vector of `width` floats, in the dtype in which the device computes.
+    pub(crate) fn vector(&mut self, name: &str, width: usize, device: &Device) -> Result<Tensor> {
+        let entry = self.take(name)?;
+        entry.vector(width, device).map_err(|error| error.of_tensor(name).in_file(entry.file))
+    }
+
+    /// Takes the weight of a projection, `[outputs, inputs]`: `path.weight`, with `path.scales` and `path.biases`
+    /// where `scheme` quantises it.
+    pub(crate) fn matrix(
+        &mut self,
+        path: &str,
+        scheme: Option<Scheme>,
+        shape: [usize; 2],
+        device: &Device,
+    ) -> Result<Weight> {
+        let name = format!("{path}.weight");
+        let entry = self.take(&name)?;
+        let scales = self.entries.remove(&format!("{path}.scales"));
+        let biases = self.entries.remove(&format!("{path}.biases"));
+        let weight = match (scales, scheme) {
+            (None, _) => entry.matrix(shape, device),
+            (Some(_), None) => {
+                Err(Error::config("the configuration names no quantisation for this tensor that has scales"))
+            }
+            (Some(scales), Some(Scheme::Affine(format))) => biases
+                .ok_or_else(|| missing(&format!("{path}.biases")))
+                .and_then(|biases| entry.affine([&scales, &biases], format, shape, device)),
+            (Some(scales), Some(Scheme::Microscaling(format))) => {
+                entry.microscaling(&scales, format, shape, device)
+            }
+        };
+        weight.map_err(|error| error.of_tensor(&name).in_file(entry.file))
+    }
+
+    fn take(&mut self, name: &str) -> Result<Entry<'a>> {
+        self.entries.remove(name).ok_or_else(|| missing(name))
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::Tensor, "is not in the files").of_tensor(name)
+}
+
+#[cfg(test)]
+mod tests;
