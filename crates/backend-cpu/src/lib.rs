@@ -7,3 +7,12 @@ pub mod isa;
 pub mod memory;
 pub mod pool;
 pub mod product;
+mod simd;
+mod backend;
+mod device;
+mod layout;
+mod number;
+mod operation;
+mod value;
+
+pub use device::{Options, open};

@@ -1,0 +1,120 @@
+//! Activation times gate: `activation(gate) * up` of joined halves, in f32.
+
+use crate::device::CpuDevice;
+use crate::number::{Real, with_real};
+use crate::pool::Disjoint;
+use crate::simd::{Kernel, LANES, Simd, dispatch, math};
+use crate::value::{Draft, Value};
+use std::f32::consts::{FRAC_1_SQRT_2, PI};
+use tandem_contracts::tensor::{Activation, Error, Result, Tensor};
+
+pub(crate) fn gated(device: &CpuDevice, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
+    let source = device.value("gated", gate_up)?;
+    let &[tokens, width] = gate_up.shape() else {
+        return Err(Error::shape("gated", format!("needs 2 axes, got: {:?}", gate_up.shape())));
+    };
+    if width % 2 != 0 {
+        return Err(Error::shape("gated", format!("halves of an odd width: {width}")));
+    }
+    if !source.dtype.is_float() {
+        return Err(Error::dtype("gated", format!("takes floats, got: {:?}", source.dtype)));
+    }
+    let source = device.contiguous("gated", source)?;
+    let mut draft = device.fresh("gated", source.dtype, vec![tokens, width / 2])?;
+    with_real!(source.dtype, T => rows::<T>(device, activation, &source, &mut draft));
+    Ok(device.finish(draft))
+}
+
+fn rows<T: Real>(device: &CpuDevice, activation: Activation, source: &Value, draft: &mut Draft) {
+    let [tokens, half] = [draft.layout.shape()[0], draft.layout.shape()[1]];
+    let from = source.slice::<T>().unwrap_or_default();
+    let (isa, to) = (device.pool.isa(), Disjoint::new(draft.elements::<T>()));
+    device.spread(tokens, 4 * half, |range| {
+        for row in range {
+            let (gate, up) = from[row * 2 * half..(row + 1) * 2 * half].split_at(half);
+            // SAFETY: rows do not overlap, and each belongs to one part.
+            let out = unsafe { to.range(row * half..(row + 1) * half) };
+            dispatch(isa, Row { activation, gate, up, out });
+        }
+    });
+}
+
+/// One row.
+struct Row<'a, T> {
+    activation: Activation,
+    gate: &'a [T],
+    up: &'a [T],
+    out: &'a mut [T],
+}
+
+impl<T: Real> Kernel for Row<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        match self.activation {
+            Activation::Silu => self.each::<S, Silu>(simd),
+            Activation::GeluTanh => self.each::<S, GeluTanh>(simd),
+            Activation::Gelu => self.each::<S, Gelu>(simd),
+        }
+    }
+}
+
+impl<T: Real> Row<'_, T> {
+    #[inline(always)]
+    fn each<S: Simd, F: Function>(self, simd: S) {
+        let (gate, gate_rest) = self.gate.as_chunks::<LANES>();
+        let (up, up_rest) = self.up.as_chunks::<LANES>();
+        let (out, out_rest) = self.out.as_chunks_mut::<LANES>();
+        for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+            let active = F::of(simd, T::load(simd, gate));
+            T::store(simd, out, simd.mul(active, T::load(simd, up)));
+        }
+        if !out_rest.is_empty() {
+            let active = F::of(simd, T::load_part(simd, gate_rest));
+            T::store_part(simd, out_rest, simd.mul(active, T::load_part(simd, up_rest)));
+        }
+    }
+}
+
+/// An activation.
+trait Function {
+    fn of<S: Simd>(simd: S, x: S::Lanes) -> S::Lanes;
+}
+
+struct Silu;
+
+impl Function for Silu {
+    #[inline(always)]
+    fn of<S: Simd>(simd: S, x: S::Lanes) -> S::Lanes {
+        // x / (1 + e^-x): one division less than x times the sigmoid.
+        let one = simd.splat(1.0);
+        simd.div(x, simd.add(one, math::exp(simd, simd.sub(simd.splat(0.0), x))))
+    }
+}
+
+struct GeluTanh;
+
+impl Function for GeluTanh {
+    #[inline(always)]
+    fn of<S: Simd>(simd: S, x: S::Lanes) -> S::Lanes {
+        let cube = simd.mul(simd.mul(x, x), x);
+        let inner = simd.mul(simd.fma(cube, simd.splat(0.044_715), x), simd.splat((2.0 / PI).sqrt()));
+        half_plus(simd, x, math::tanh(simd, inner))
+    }
+}
+
+struct Gelu;
+
+impl Function for Gelu {
+    #[inline(always)]
+    fn of<S: Simd>(simd: S, x: S::Lanes) -> S::Lanes {
+        half_plus(simd, x, math::erf(simd, simd.mul(x, simd.splat(FRAC_1_SQRT_2))))
+    }
+}
+
+/// `x / 2 * (1 + y)`.
+#[inline(always)]
+fn half_plus<S: Simd>(simd: S, x: S::Lanes, y: S::Lanes) -> S::Lanes {
+    simd.mul(simd.mul(x, simd.splat(0.5)), simd.add(simd.splat(1.0), y))
+}

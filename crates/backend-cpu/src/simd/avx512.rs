@@ -1,0 +1,185 @@
+//! Vectors as one 512-bit register.
+
+use super::{Kernel, LANES, Simd};
+use half::{bf16, f16};
+use std::arch::x86_64::*;
+
+/// Proof that the machine has AVX-512 (F, BW, DQ, VL); made by [`run`] alone.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+/// Runs a kernel with AVX-512.
+///
+/// # Safety
+/// The machine has AVX-512 F, BW, DQ and VL, FMA and F16C.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+/// Methods of vectors that are one expression of intrinsics.
+macro_rules! lanes {
+    ($($name:ident($($argument:ident),*) $body:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($argument: __m512),*) -> __m512 {
+            // SAFETY: a token exists only where the machine has the instructions.
+            unsafe { $body }
+        }
+    )*};
+}
+
+impl Simd for Avx512 {
+    type Lanes = __m512;
+    type Mask = __mmask16;
+    const WIDE: bool = true;
+
+    lanes! {
+        add(a, b) _mm512_add_ps(a, b);
+        sub(a, b) _mm512_sub_ps(a, b);
+        mul(a, b) _mm512_mul_ps(a, b);
+        div(a, b) _mm512_div_ps(a, b);
+        fma(a, b, c) _mm512_fmadd_ps(a, b, c);
+        min(a, b) _mm512_min_ps(a, b);
+        max(a, b) _mm512_max_ps(a, b);
+        sqrt(x) _mm512_sqrt_ps(x);
+        round(x) _mm512_roundscale_ps::<0x08>(x);
+        floor(x) _mm512_roundscale_ps::<0x09>(x);
+        abs(x) _mm512_abs_ps(x);
+        with_sign(x, sign) _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xb8>(
+            _mm512_castps_si512(x), _mm512_set1_epi32(i32::MIN), _mm512_castps_si512(sign)));
+        scale(x, n) _mm512_scalef_ps(x, n);
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> __m512 {
+        // SAFETY: the array has the 64 bytes that are read.
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, from: &[f16; LANES]) -> __m512 {
+        // SAFETY: the array has the 32 bytes that are read.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, from: &[bf16; LANES]) -> __m512 {
+        // SAFETY: the array has the 32 bytes that are read.
+        let words = unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast())) };
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)) }
+    }
+
+    #[inline(always)]
+    fn store(self, to: &mut [f32; LANES], x: __m512) {
+        // SAFETY: the array has the 64 bytes that are written.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
+    }
+
+    #[inline(always)]
+    fn store_f16(self, to: &mut [f16; LANES], x: __m512) {
+        // SAFETY: the array has the 32 bytes that are written.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtps_ph::<0>(x)) }
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, to: &mut [bf16; LANES], x: __m512) {
+        // SAFETY: the array has the 32 bytes that are written.
+        unsafe {
+            let bits = _mm512_castps_si512(x);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
+            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
+            let chosen = _mm512_mask_blend_epi32(nan, rounded, quiet);
+            let words = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(chosen));
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
+        }
+    }
+
+    #[inline(always)]
+    fn less(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+
+    #[inline(always)]
+    fn is_nan(self, x: __m512) -> __mmask16 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x) }
+    }
+
+    #[inline(always)]
+    fn any(self, mask: __mmask16) -> bool {
+        mask != 0
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __mmask16, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_mask_blend_ps(mask, b, a) }
+    }
+
+    #[inline(always)]
+    fn sum(self, x: __m512) -> f32 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn sums(self, xs: &[__m512; LANES]) -> __m512 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            // Lane i with i + 8: two vectors' halves side by side; then i + 4, their quarters.
+            let halves = |a: __m512, b: __m512| {
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b))
+            };
+            let quarters = |a: __m512, b: __m512| {
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b))
+            };
+            let four = |i: usize| quarters(halves(xs[i], xs[i + 4]), halves(xs[i + 8], xs[i + 12]));
+            // Quarter b of `four(i)` holds the four partial sums of vector 4 b + i. Then i + 2, i + 1.
+            let pairs = |a: __m512, b: __m512| {
+                _mm512_add_ps(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b))
+            };
+            let (a, b) = (pairs(four(0), four(1)), pairs(four(2), four(3)));
+            _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b))
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self, x: __m512) -> f32 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_reduce_max_ps(x) }
+    }
+
+    #[inline(always)]
+    fn load_part(self, from: &[f32], rest: f32) -> __m512 {
+        let mask = part(from.len());
+        // SAFETY: lanes outside the mask are not read, and the mask has at most as many lanes as the slice.
+        unsafe { _mm512_mask_loadu_ps(_mm512_set1_ps(rest), mask, from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store_part(self, to: &mut [f32], x: __m512) {
+        // SAFETY: lanes outside the mask are not written, and the mask has at most as many lanes as the slice.
+        unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), part(to.len()), x) }
+    }
+}
+
+/// The first `count` lanes, at most all.
+#[inline(always)]
+fn part(count: usize) -> __mmask16 {
+    ((1u32 << count.min(LANES)) - 1) as __mmask16
+}
