@@ -166,16 +166,17 @@ fn measure(shape: &Shape, isa: Isa, threads: usize, options: &Options) {
     for exact in [false, true] {
         for rows in options.rows.iter().copied().filter(|rows| !exact || matches!(rows, 1 | 512)) {
             let x: Vec<f32> = noise(rows * shape.width).map(|word| word as f32 / 2e9 - 1.0).collect();
-            let mut out = vec![0.0; rows * shape.rows];
+            let mut out = memory.take(rows * shape.rows * size_of::<f32>()).expect("memory");
             let operations = 2.0 * (rows * shape.rows * shape.width) as f64;
             let copies = ((2e9 / operations) as usize).clamp(1, shape.copies);
             let work = if rows == 1 { all } else { operations * copies as f64 };
             let run = move || {
+                let out = out.of_mut();
                 for weight in &weights[..copies] {
                     let outcome = if exact {
-                        weight.exact(pool, &x, rows, &mut out)
+                        weight.exact(pool, &x, rows, out)
                     } else {
-                        weight.fast(pool, &x, rows, &mut out)
+                        weight.fast(pool, &x, rows, out)
                     };
                     outcome.expect("a product");
                 }

@@ -2,8 +2,9 @@
 //!
 //! Every buffer starts at a multiple of 64 bytes (a cache line and the widest vector). Large ones are mapped at
 //! multiples of 2 MiB and advised to use huge pages, because a weight read once per token would otherwise spend
-//! its time in page walks. Buffers of temporary values are recycled by size class; weights, which live as long
-//! as the model, take exactly what they need and go straight back to the system.
+//! its time in page walks. Buffers of temporary values are recycled by size class. Weights, which live as long as
+//! the model, take exactly what they need, side by side in arenas of huge pages, and go back to the system with
+//! the last of an arena.
 //!
 //! Invariants:
 //! - the bytes of a [`Block`] are always initialised: fresh ones are zero, recycled ones hold old values;
@@ -23,6 +24,9 @@ pub use mapping::OutOfMemory;
 
 /// Alignment in bytes of every block.
 pub const ALIGNMENT: usize = 64;
+
+/// Bytes of an arena; what is not used of it is never touched and takes no memory.
+const ARENA: usize = 32 << 20;
 
 /// Bytes of freed buffers that a [`Memory`] keeps for reuse unless told otherwise.
 const DEFAULT_CACHE: usize = 256 << 20;
@@ -61,8 +65,16 @@ pub struct Memory(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     free: BTreeMap<usize, Vec<Raw>>,
+    arena: Option<Arena>,
     usage: Usage,
     limit: usize,
+}
+
+/// Where the next long-lived block goes.
+#[derive(Debug)]
+struct Arena {
+    raw: Arc<Raw>,
+    used: usize,
 }
 
 /// An allocation without an owner: `capacity` bytes at `start`.
@@ -74,6 +86,8 @@ struct Raw {
 
 // SAFETY: `Raw` is the unique handle of its allocation, and plain bytes may be used from any thread.
 unsafe impl Send for Raw {}
+// SAFETY: a shared `Raw` gives nothing but its address away.
+unsafe impl Sync for Raw {}
 
 impl Default for Memory {
     fn default() -> Self {
@@ -84,7 +98,12 @@ impl Default for Memory {
 impl Memory {
     /// A memory that keeps at most `limit` bytes of freed buffers for reuse.
     pub fn with_cache(limit: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { free: BTreeMap::new(), usage: Usage::default(), limit })))
+        Self(Arc::new(Mutex::new(State {
+            free: BTreeMap::new(),
+            arena: None,
+            usage: Usage::default(),
+            limit,
+        })))
     }
 
     /// A block of `bytes` bytes for a temporary value, recycled when one of its class is free. Its contents
@@ -106,20 +125,28 @@ impl Memory {
         };
         state.count(capacity);
         drop(state);
-        Ok(Block { raw, bytes, home: self.clone(), recycled: true })
+        Ok(Block {
+            start: raw.start,
+            bytes,
+            capacity,
+            home: self.clone(),
+            holder: Holder::Recycled(Some(raw)),
+        })
     }
 
     /// A zeroed block of `bytes` bytes for something that lives long, such as weights: no rounding to a size
-    /// class, and given back to the system when dropped.
+    /// class, beside others of its kind, and given back to the system with them.
     ///
     /// # Errors
     ///
     /// [`OutOfMemory`] when the system has none left.
     pub fn keep(&self, bytes: usize) -> Result<Block, OutOfMemory> {
         let capacity = bytes.max(1).next_multiple_of(ALIGNMENT);
-        let raw = Raw { start: mapping::allocate(capacity)?, capacity };
-        self.state().count(capacity);
-        Ok(Block { raw, bytes, home: self.clone(), recycled: false })
+        let mut state = self.state();
+        let (start, raw) = state.place(capacity)?;
+        state.count(capacity);
+        drop(state);
+        Ok(Block { start, bytes, capacity, home: self.clone(), holder: Holder::Kept(raw) })
     }
 
     /// What is in use and kept now.
@@ -150,6 +177,23 @@ impl State {
         self.usage.live += capacity;
         self.usage.peak = self.usage.peak.max(self.usage.live);
     }
+
+    /// Space for a long-lived block: in the arena, or by itself when it is large.
+    fn place(&mut self, capacity: usize) -> Result<(NonNull<u8>, Arc<Raw>), OutOfMemory> {
+        if capacity > ARENA / 2 {
+            let raw = Raw { start: mapping::allocate(capacity)?, capacity };
+            return Ok((raw.start, Arc::new(raw)));
+        }
+        if self.arena.as_ref().is_none_or(|arena| arena.used + capacity > ARENA) {
+            let raw = Raw { start: mapping::allocate(ARENA)?, capacity: ARENA };
+            self.arena = Some(Arena { raw: Arc::new(raw), used: 0 });
+        }
+        let Some(arena) = &mut self.arena else { return Err(OutOfMemory { bytes: capacity }) };
+        // SAFETY: `used + capacity` is at most the arena's size.
+        let start = unsafe { arena.raw.start.add(arena.used) };
+        arena.used += capacity;
+        Ok((start, Arc::clone(&arena.raw)))
+    }
 }
 
 impl Drop for Raw {
@@ -169,12 +213,24 @@ fn size_class(bytes: usize) -> usize {
 /// A buffer of initialised bytes that starts at a multiple of [`ALIGNMENT`].
 #[derive(Debug)]
 pub struct Block {
-    raw: Raw,
+    start: NonNull<u8>,
     bytes: usize,
+    capacity: usize,
     home: Memory,
-    recycled: bool,
+    holder: Holder,
 }
 
+/// What keeps a block's bytes allocated.
+#[derive(Debug)]
+enum Holder {
+    /// An allocation of its own; `None` only while it is dropped.
+    Recycled(Option<Raw>),
+    /// Held for its `Drop` alone: an allocation shared with other long-lived blocks.
+    Kept(#[expect(dead_code, reason = "held for its drop")] Arc<Raw>),
+}
+
+// SAFETY: the block is the only handle of its bytes, which any thread may use.
+unsafe impl Send for Block {}
 // SAFETY: shared access to a block only reads plain bytes; writing takes `&mut`.
 unsafe impl Sync for Block {}
 
@@ -193,30 +249,33 @@ impl Block {
     pub fn of<T: Element>(&self) -> &[T] {
         // SAFETY: the bytes are initialised, aligned to `ALIGNMENT`, shared as `self` is, and any bit pattern
         // is a valid `T`.
-        unsafe {
-            std::slice::from_raw_parts(self.raw.start.as_ptr().cast::<T>(), self.bytes / size_of::<T>())
-        }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<T>(), self.bytes / size_of::<T>()) }
     }
 
     /// Its bytes as numbers of one kind, to write; bytes after the last whole one are left out.
     pub fn of_mut<T: Element>(&mut self) -> &mut [T] {
         let count = self.bytes / size_of::<T>();
         // SAFETY: as in `of`, and exclusive as `self` is.
-        unsafe { std::slice::from_raw_parts_mut(self.raw.start.as_ptr().cast::<T>(), count) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast::<T>(), count) }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let raw = Raw { start: self.raw.start, capacity: self.raw.capacity };
         let mut state = self.home.state();
-        state.usage.live -= raw.capacity;
-        // The field `raw` is dropped after this body, so the allocation that stays in the cache must be
-        // taken out of it: an empty one (`capacity` 0) releases nothing.
-        self.raw.capacity = 0;
-        if self.recycled && state.usage.cached + raw.capacity <= state.limit {
-            state.usage.cached += raw.capacity;
-            state.free.entry(raw.capacity).or_default().push(raw);
+        state.usage.live -= self.capacity;
+        if let Holder::Recycled(raw) = &mut self.holder
+            && state.usage.cached + self.capacity <= state.limit
+            && let Some(raw) = raw.take()
+        {
+            state.usage.cached += self.capacity;
+            state.free.entry(self.capacity).or_default().push(raw);
+        }
+        // An arena that holds no other block than this one is not filled any further.
+        if matches!(self.holder, Holder::Kept(_))
+            && state.arena.as_ref().is_some_and(|arena| Arc::strong_count(&arena.raw) == 2)
+        {
+            state.arena = None;
         }
     }
 }
@@ -231,7 +290,7 @@ mod tests {
         for bytes in [0, 1, 63, 64, 1000, 3 << 20] {
             let block = memory.take(bytes).unwrap();
             assert_eq!(block.len(), bytes);
-            assert_eq!(block.raw.start.as_ptr() as usize % ALIGNMENT, 0);
+            assert_eq!(block.start.as_ptr() as usize % ALIGNMENT, 0);
             assert!(block.of::<u8>().iter().all(|byte| *byte == 0));
             memory.trim();
         }
@@ -244,11 +303,11 @@ mod tests {
         let memory = Memory::default();
         let mut block = memory.take(1000).unwrap();
         block.of_mut::<f32>()[7] = 1.5;
-        let start = block.raw.start;
+        let start = block.start;
         drop(block);
         assert_eq!(memory.usage(), Usage { live: 0, peak: 1024, cached: 1024 });
         let again = memory.take(990).unwrap();
-        assert_eq!(again.raw.start, start);
+        assert_eq!(again.start, start);
         assert_eq!(again.of::<f32>()[7], 1.5);
         assert_eq!(memory.usage().cached, 0);
     }

@@ -24,10 +24,9 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// From this capacity on, memory is mapped by itself rather than taken from the heap. Two huge pages: below
-/// that, rounding to whole ones would waste too much.
+/// From this capacity on, memory is mapped by itself rather than taken from the heap: a huge page.
 #[cfg(unix)]
-const MAPPED: usize = 4 << 20;
+const MAPPED: usize = HUGE_PAGE;
 
 #[cfg(unix)]
 const HUGE_PAGE: usize = 2 << 20;

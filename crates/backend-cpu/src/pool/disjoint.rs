@@ -32,6 +32,18 @@ impl<'a, T> Disjoint<'a, T> {
         self.length == 0
     }
 
+    /// Where a range of the slice begins, for those who write only some of its elements. What they write is theirs
+    /// to keep disjoint.
+    ///
+    /// # Panics
+    ///
+    /// When the range does not lie within the slice.
+    pub fn pointer(&self, range: Range<usize>) -> *mut T {
+        assert!(range.start <= range.end && range.end <= self.length, "a range outside the slice");
+        // SAFETY: within the slice that `new` borrowed.
+        unsafe { self.start.add(range.start) }
+    }
+
     /// A range of the slice, to write.
     ///
     /// # Safety

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::memory::{Block, Element, Memory};
 
+/// A huge page, so that the kernels' panels do not wait for page walks. Only what is used takes memory.
+const LEAST: usize = 2 << 20;
+
 /// Working space that a thread keeps between parts. Starts at a multiple of 64 bytes and only grows.
 #[derive(Default)]
 pub struct Scratch {
@@ -21,7 +24,7 @@ impl Scratch {
         let bytes = count * size_of::<T>();
         if self.block.as_ref().is_none_or(|block| block.len() < bytes) {
             self.block = None;
-            match Memory::with_cache(0).keep(bytes.next_power_of_two()) {
+            match Memory::with_cache(0).take(bytes.next_power_of_two().max(LEAST)) {
                 Ok(block) => self.block = Some(block),
                 Err(error) => panic!("working space: {error}"),
             }
@@ -46,7 +49,7 @@ mod tests {
         scratch.lend::<u8>(10).fill(7);
         assert_eq!(scratch.lend::<u8>(5), [7; 5]);
         assert_eq!(scratch.lend::<f32>(1000).len(), 1000);
-        assert_eq!(format!("{scratch:?}"), "Scratch(4096 bytes)");
+        assert_eq!(format!("{scratch:?}"), "Scratch(2097152 bytes)");
         assert_eq!(scratch.lend::<u64>(0).len(), 0);
     }
 }

@@ -1,5 +1,8 @@
 //! Where a product's results go.
 
+#[cfg(target_arch = "x86_64")]
+use std::ops::Range;
+
 use super::format::LANES;
 use crate::pool::Disjoint;
 
@@ -17,6 +20,18 @@ pub(super) struct Output<'a> {
     pub(super) row: usize,
 }
 
+/// The cells of one tile and some rows.
+#[derive(Clone, Copy, Debug)]
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Cells {
+    /// The first row's first cell.
+    pub(super) start: *mut f32,
+    /// From one row to the next.
+    pub(super) stride: usize,
+    /// Columns: sixteen, or fewer in a last tile.
+    pub(super) columns: usize,
+}
+
 impl<'a> Output<'a> {
     /// The cells of one row and tile: sixteen, or fewer in a last tile.
     ///
@@ -28,5 +43,19 @@ impl<'a> Output<'a> {
         let start = (self.row + row) * self.stride + self.first + column;
         // SAFETY: the caller's promise.
         unsafe { self.cells.range(start..start + LANES.min(self.columns - column)) }
+    }
+
+    /// The cells of some rows and one tile.
+    ///
+    /// # Panics
+    ///
+    /// When they do not lie within the matrix.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn cells(&self, rows: Range<usize>, tile: usize) -> Cells {
+        let column = tile * LANES;
+        let columns = LANES.min(self.columns - column);
+        let first = (self.row + rows.start) * self.stride + self.first + column;
+        let last = first + (rows.len().max(1) - 1) * self.stride;
+        Cells { start: self.cells.pointer(first..last + columns), stride: self.stride, columns }
     }
 }

@@ -1,13 +1,12 @@
 //! Fast products with AMX tiles: sixteen rows of activations times sixteen outputs in one instruction.
 //!
-//! For each tile of weights and block of rows, four groups at a time: four tile products, whose integer sums are
-//! stored to the first cache, and then the float arithmetic on them with 512-bit vectors, which keep the sums of
-//! a block's rows in registers over all groups. Nibbles are unpacked into a panel on the way through the first
+//! For each tile of weights and block of rows, some groups at a time: first the tile products, whose integer sums
+//! are stored to the first cache, and then the float arithmetic on them with 512-bit vectors, which keep the sums
+//! of a block's rows in registers over all groups. Nibbles are unpacked into a panel on the way through the first
 //! block and reused by the later ones; bytes already are what the tiles want.
-//!
-//! The instructions are written in `asm!`, because the compiler's own names for them are not stable yet.
 
-use std::arch::asm;
+mod tile;
+
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -17,50 +16,12 @@ use crate::product::exact::widen_avx512 as widen;
 use crate::product::format::{Code, LANES};
 use crate::product::quantised::{BLOCK_ROWS, RowBlock};
 
-/// Tile products between two stores, one for each tile register that holds sums.
-const STEPS: usize = 4;
-/// Bytes of a stored tile of sums.
-const SUMS: usize = BLOCK_ROWS * LANES * 4;
-/// Bytes of a stored tile's row.
+/// Groups whose products are computed before the float arithmetic on them.
+const STEPS: usize = 16;
+/// Bytes of unpacked weights that may wait in the second cache.
+const PANELS: usize = 512 << 10;
+/// Bytes of a cache line.
 const LINE: usize = 64;
-
-/// Shapes of the tile registers (Intel SDM volume 1, "TILECFG"): 0 to 3 hold sums, 4 and 6 activations, 5 and 7
-/// weights.
-#[repr(C, align(64))]
-struct Configuration {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    bytes_per_row: [u16; 16],
-    rows: [u8; 16],
-}
-
-impl Configuration {
-    /// For `rows` rows of activations and `depth` inputs, at most 64.
-    fn new(rows: usize, depth: usize) -> Self {
-        let mut configuration =
-            Self { palette: 1, start_row: 0, reserved: [0; 14], bytes_per_row: [0; 16], rows: [0; 16] };
-        for register in 0..8 {
-            let (lines, bytes) = match register {
-                0..4 => (rows, LINE),
-                4 | 6 => (rows, depth),
-                _ => (depth / 4, LINE),
-            };
-            configuration.rows[register] = lines as u8;
-            configuration.bytes_per_row[register] = bytes as u16;
-        }
-        configuration
-    }
-
-    /// # Safety
-    ///
-    /// The machine has AMX and the process may use it.
-    unsafe fn load(&self) {
-        // SAFETY: the configuration is a valid one of 64 bytes; it changes only tile registers, which no compiled
-        // code uses.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) self, options(nostack, readonly)) }
-    }
-}
 
 /// # Safety
 ///
@@ -82,11 +43,12 @@ pub(super) unsafe fn run(
             (Code::Byte, 64) => run_format::<64, false>(product, tiles, blocks, scratch),
             (Code::Byte, _) => run_format::<128, false>(product, tiles, blocks, scratch),
         }
-        // Leaves the tile registers in their initial state, which a context switch need not save.
-        asm!("tilerelease", options(nostack, nomem));
+        tile::release();
     }
 }
 
+/// Takes as many tiles at once as fit the second cache when unpacked, and each block of rows through all of them:
+/// the block stays in the first cache, and neighbouring tiles' results lie beside each other.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn run_format<const G: usize, const NIBBLE: bool>(
     product: &Fast<'_>,
@@ -96,39 +58,42 @@ unsafe fn run_format<const G: usize, const NIBBLE: bool>(
 ) {
     let groups = product.groups();
     let codes = if NIBBLE { groups * G * LANES } else { 0 };
-    let space = scratch.lend::<u8>(2 * STEPS * SUMS + codes + groups * 2 * LINE);
-    let (sums, space) = space.split_at_mut(2 * STEPS * SUMS);
-    let (codes, factors) = space.split_at_mut(codes);
+    let panel = codes + groups * 2 * LINE;
+    let panels = if blocks.len() == 1 { 1 } else { (PANELS / panel.max(1)).clamp(1, tiles.len()) };
+    let space = scratch.lend::<u8>(tile::space(STEPS) + panels * panel);
+    let (sums, space) = space.split_at_mut(tile::space(STEPS));
     let mut shape = 0;
-    for tile in tiles {
-        let mut panel = Panel {
-            weights: product.blocks(tile..tile + 1),
-            code_bytes: product.affine.code_bytes(),
-            block_bytes: product.affine.block_bytes(),
-            product,
-            codes: codes.as_mut_ptr(),
-            factors: factors.as_mut_ptr().cast(),
-            sums: sums.as_mut_ptr().cast(),
-            unpacked: false,
-        };
+    for first in tiles.clone().step_by(panels) {
         for index in blocks.clone() {
             let rows = product.input.block(index);
-            // SAFETY: the configuration fits the block; the panel's space was measured above; the cells are the
-            // caller's to give.
-            unsafe {
-                if rows.rows != shape {
-                    Configuration::new(rows.rows, G.min(64)).load();
-                    shape = rows.rows;
-                }
-                let place = (tile, index * BLOCK_ROWS);
-                match rows.rows {
-                    13.. => panel.multiply::<G, NIBBLE, 16>(rows, place),
-                    9.. => panel.multiply::<G, NIBBLE, 12>(rows, place),
-                    5.. => panel.multiply::<G, NIBBLE, 8>(rows, place),
-                    _ => panel.multiply::<G, NIBBLE, 4>(rows, place),
+            for tile in first..tiles.end.min(first + panels) {
+                let space = space[(tile - first) * panel..].as_mut_ptr();
+                // SAFETY: the configuration fits the block; each panel has its space; the cells are the caller's
+                // to give.
+                unsafe {
+                    if rows.rows != shape {
+                        tile::configure(rows.rows, G);
+                        shape = rows.rows;
+                    }
+                    let panel = Panel {
+                        weights: product.blocks(tile..tile + 1),
+                        code_bytes: product.affine.code_bytes(),
+                        block_bytes: product.affine.block_bytes(),
+                        product,
+                        codes: space,
+                        factors: space.add(codes).cast(),
+                        sums: sums.as_mut_ptr().cast(),
+                        unpacked: index > blocks.start,
+                    };
+                    let place = (tile, index * BLOCK_ROWS);
+                    match rows.rows {
+                        13.. => panel.multiply::<G, NIBBLE, 16>(rows, place),
+                        9.. => panel.multiply::<G, NIBBLE, 12>(rows, place),
+                        5.. => panel.multiply::<G, NIBBLE, 8>(rows, place),
+                        _ => panel.multiply::<G, NIBBLE, 4>(rows, place),
+                    }
                 }
             }
-            panel.unpacked = true;
         }
     }
 }
@@ -144,7 +109,7 @@ struct Panel<'a> {
     codes: *mut u8,
     /// Scales and biases as f32, `[groups, 2, LANES]`.
     factors: *mut f32,
-    /// `[2, STEPS, BLOCK_ROWS, LANES]`
+    /// Space for the sums of `STEPS` groups, see [`tile::space`].
     sums: *mut i32,
     /// Whether `codes` and `factors` are there.
     unpacked: bool,
@@ -160,15 +125,15 @@ impl Panel<'_> {
         (tile, first): (usize, usize),
     ) {
         let groups = self.product.groups();
+        let most = groups.div_ceil(groups.div_ceil(STEPS).max(1)).max(1);
+        let cells = self.product.output.cells(first..first + rows.rows, tile);
+        let mask = u16::MAX >> (LANES - cells.columns);
         let mut totals = [_mm512_setzero_ps(); R];
         // SAFETY: groups stay below `groups`, for which weights, codes, factors and the block's rows are there;
         // factors of rows beyond the block's last are read from the space that `Quantised` leaves behind them.
         unsafe {
-            for start in (0..groups).step_by(STEPS) {
-                let steps = STEPS.min(groups - start);
-                // The two halves of the space take turns, so that the next products need not wait for the float
-                // arithmetic on these.
-                let sums = self.sums.add(start / STEPS % 2 * STEPS * SUMS / 4);
+            for start in (0..groups).step_by(most) {
+                let steps = most.min(groups - start);
                 if !self.unpacked {
                     (start..start + steps).for_each(|group| self.unpack::<G, NIBBLE>(group));
                 }
@@ -178,12 +143,8 @@ impl Panel<'_> {
                 } else {
                     (self.weights.as_ptr().add(start * self.block_bytes), self.block_bytes)
                 };
-                let operands = Operands { a, a_step: rows.rows * G, b, b_step };
-                if steps == STEPS {
-                    operands.four_products::<G>(sums);
-                } else {
-                    operands.products::<G>(steps, sums);
-                }
+                let products = tile::Products { a, a_step: rows.rows * G, b, b_step, groups: steps };
+                let sums = products.run::<G>(self.sums);
                 for step in 0..steps {
                     let group = start + step;
                     let factors = self.factors.add(group * 2 * LANES);
@@ -197,9 +158,11 @@ impl Panel<'_> {
                     }
                 }
             }
-            for (row, total) in totals.iter().enumerate().take(rows.rows) {
-                let cells = self.product.output.lanes(first + row, tile);
-                _mm512_mask_storeu_ps(cells.as_mut_ptr(), u16::MAX >> (LANES - cells.len()), *total);
+            for (row, total) in totals.iter().enumerate() {
+                // Not a shorter loop, which would take the sums out of their registers.
+                if row < rows.rows {
+                    _mm512_mask_storeu_ps(cells.start.add(row * cells.stride), mask, *total);
+                }
             }
         }
     }
@@ -227,179 +190,6 @@ impl Panel<'_> {
             let factors = self.factors.add(group * 2 * LANES);
             _mm512_store_ps(factors, widen(number, scales));
             _mm512_store_ps(factors.add(LANES), widen(number, scales.add(LANES * number.bytes())));
-        }
-    }
-}
-
-/// The operands of tile products of consecutive groups.
-#[derive(Clone, Copy)]
-struct Operands {
-    /// `[groups, rows, G]` codes of activations.
-    a: *const i8,
-    /// From one group to the next.
-    a_step: usize,
-    /// `[G / 4, LANES, 4]` codes of weights for each group.
-    b: *const u8,
-    b_step: usize,
-}
-
-/// One group's product into the register `$sums`, through the registers `$a` and `$b`; steps on to the next group.
-/// Activations are signed, weights unsigned.
-macro_rules! product {
-    ($sums:literal, $a:literal, $b:literal) => {
-        concat!(
-            "tilezero ",
-            $sums,
-            "\n",
-            "tileloadd ",
-            $a,
-            ", [{a} + {a_line}*1]\n",
-            "tileloadd ",
-            $b,
-            ", [{b} + {line}*1]\n",
-            "tdpbsud ",
-            $sums,
-            ", ",
-            $a,
-            ", ",
-            $b,
-            "\n",
-        )
-    };
-}
-
-/// The second half of a group of 128.
-macro_rules! product_more {
-    ($sums:literal, $a:literal, $b:literal) => {
-        concat!(
-            "tileloadd ",
-            $a,
-            ", [{a} + {a_line}*1 + 64]\n",
-            "tileloadd ",
-            $b,
-            ", [{b} + {line}*1 + 1024]\n",
-            "tdpbsud ",
-            $sums,
-            ", ",
-            $a,
-            ", ",
-            $b,
-            "\n",
-        )
-    };
-}
-
-macro_rules! next_group {
-    () => {
-        "add {a}, {a_step}\nadd {b}, {b_step}\n"
-    };
-}
-
-/// Stores lag behind products, because one that waits for its own product holds the others up.
-macro_rules! store {
-    ($sums:literal, $offset:literal) => {
-        concat!("tilestored [{c} + {line}*1 + ", $offset, "], ", $sums, "\n")
-    };
-}
-
-/// Runs tile instructions on the operands of `$self`, with the sums stored at `$c`.
-macro_rules! tiles {
-    ($self:ident, $group:ident, $c:ident, $($code:expr),+ $(,)?) => {
-        asm!(
-            $($code),+,
-            a = inout(reg) $self.a => _,
-            b = inout(reg) $self.b => _,
-            a_step = in(reg) $self.a_step,
-            b_step = in(reg) $self.b_step,
-            a_line = in(reg) $group,
-            line = in(reg) LINE,
-            c = in(reg) $c,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        )
-    };
-}
-
-impl Operands {
-    /// The sums of four groups.
-    ///
-    /// # Safety
-    ///
-    /// The tile registers are configured for the operands' rows and group `G`; the operands hold four groups;
-    /// `c` has space for four tiles of sums.
-    #[inline]
-    unsafe fn four_products<const G: usize>(self, c: *mut i32) {
-        // SAFETY: the caller's promise bounds all that is read and written; no other register is changed.
-        unsafe {
-            if G == 128 {
-                tiles!(
-                    self,
-                    G,
-                    c,
-                    product!("tmm0", "tmm4", "tmm5"),
-                    product_more!("tmm0", "tmm6", "tmm7"),
-                    next_group!(),
-                    product!("tmm1", "tmm4", "tmm5"),
-                    product_more!("tmm1", "tmm6", "tmm7"),
-                    next_group!(),
-                    product!("tmm2", "tmm4", "tmm5"),
-                    product_more!("tmm2", "tmm6", "tmm7"),
-                    next_group!(),
-                    store!("tmm0", "0"),
-                    product!("tmm3", "tmm4", "tmm5"),
-                    product_more!("tmm3", "tmm6", "tmm7"),
-                    store!("tmm1", "1024"),
-                    store!("tmm2", "2048"),
-                    store!("tmm3", "3072"),
-                );
-            } else {
-                tiles!(
-                    self,
-                    G,
-                    c,
-                    product!("tmm0", "tmm4", "tmm5"),
-                    next_group!(),
-                    product!("tmm1", "tmm6", "tmm7"),
-                    next_group!(),
-                    product!("tmm2", "tmm4", "tmm5"),
-                    next_group!(),
-                    store!("tmm0", "0"),
-                    product!("tmm3", "tmm6", "tmm7"),
-                    store!("tmm1", "1024"),
-                    store!("tmm2", "2048"),
-                    store!("tmm3", "3072"),
-                );
-            }
-        }
-    }
-
-    /// The sums of `steps` groups, one after the other.
-    ///
-    /// # Safety
-    ///
-    /// As [`Operands::four_products`], for `steps` groups and tiles.
-    unsafe fn products<const G: usize>(mut self, steps: usize, c: *mut i32) {
-        for step in 0..steps {
-            // SAFETY: the caller's promise bounds all that is read and written; no other register is changed.
-            unsafe {
-                let c = c.add(step * SUMS / 4);
-                if G == 128 {
-                    tiles!(
-                        self,
-                        G,
-                        c,
-                        product!("tmm0", "tmm4", "tmm5"),
-                        product_more!("tmm0", "tmm6", "tmm7"),
-                        next_group!(),
-                        store!("tmm0", "0"),
-                    );
-                } else {
-                    tiles!(self, G, c, product!("tmm0", "tmm4", "tmm5"), next_group!(), store!("tmm0", "0"));
-                }
-                self.a = self.a.add(self.a_step);
-                self.b = self.b.add(self.b_step);
-            }
         }
     }
 }

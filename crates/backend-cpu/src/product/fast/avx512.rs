@@ -135,10 +135,12 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
                 }
             }
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (t, sum) in sums.iter().enumerate() {
-                let cells = place.product.output.lanes(place.row + row + r, place.tile + t);
-                _mm512_mask_storeu_ps(cells.as_mut_ptr(), u16::MAX >> (LANES - cells.len()), *sum);
+        for t in 0..T {
+            let rows = place.row + row..place.row + row + R;
+            let cells = place.product.output.cells(rows, place.tile + t);
+            for (r, sums) in sums.iter().enumerate() {
+                let mask = u16::MAX >> (LANES - cells.columns);
+                _mm512_mask_storeu_ps(cells.start.add(r * cells.stride), mask, sums[t]);
             }
         }
     }
