@@ -1,1 +1,43 @@
 //! The engine: many requests over one loaded model.
+//!
+//! ```text
+//!   EngineHandle --commands--> engine thread: commands, admission, plan, step, sampling, delivery
+//!   Subscription <--events---  (owns device, session, caches, clock)
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`handle`](EngineHandle) | the thread, and what others hold of it |
+//! | `executor` | the engine without its thread: one turn after another |
+//! | `plan` | a pure function from token counts to the next step |
+//! | `row` | one live request: tokens, text, consumer |
+//! | `budget` | cache bytes, by projection |
+//! | `sample` | logits to tokens |
+//! | [`subscription`](Subscription) | one request's events, merged for slow readers |
+//! | [`status`](Metrics) | phase, queue places, counts |
+//!
+//! Rows of every age share one step: a step carries one token of each decoding row and chunks of prompts. On a
+//! batch-invariant device a row's tokens therefore depend on its own request only.
+//!
+//! The crate knows no model, no backend, no runtime, no protocol and no clock of its own.
+#![forbid(unsafe_code)]
+
+mod budget;
+mod command;
+mod config;
+mod error;
+mod executor;
+mod handle;
+mod plan;
+mod row;
+mod sample;
+mod status;
+mod subscription;
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use error::{Error, ErrorKind};
+pub use handle::{EngineHandle, Starting, spawn, start};
+pub use status::{Metrics, Outcomes, Phase, Times};
+pub use subscription::Subscription;

@@ -1,0 +1,31 @@
+//! What handles ask of the engine thread: one closed enum, sent over one channel.
+//!
+//! Invariant: a command that the thread never sees still settles when it is dropped: a submission's publisher
+//! ends its request as failed, and a drain's reply hangs up.
+
+use crate::{status::Place, subscription::Publisher};
+use std::sync::mpsc::Sender;
+use tandem_contracts::request::{Request, RequestId};
+
+/// A request that has been accepted and waits for its row.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) id: RequestId,
+    pub(crate) request: Request,
+    pub(crate) publisher: Publisher,
+    /// Its place in the bounded queue, given back when it is dropped.
+    pub(crate) place: Place,
+}
+
+/// One message to the engine thread.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Run this.
+    Submit(Box<Submission>),
+    /// Stop this, whatever state it is in; unknown and ended requests are no error.
+    Cancel(RequestId),
+    /// Start nothing more, and hang up when the last row has ended.
+    Drain(Sender<()>),
+    /// End everything now.
+    Shutdown,
+}

@@ -1,0 +1,359 @@
+//! The engine without its thread: commands in, steps over the session, events out.
+//!
+//! ```text
+//!   accept --> queue --admit--> rows --plan--> step --session, one evaluation--> choices --deliver--> events
+//! ```
+//!
+//! Invariants: every accepted request ends once; a row's slot is closed when the row leaves, whatever the reason;
+//! a failed step ends the rows that it carried and no others; requests start in the order of their ids.
+
+use crate::{
+    budget::{Budget, Refusal},
+    command::{Command, Submission},
+    config::Config,
+    error::panic_message,
+    plan::{Limits, plan},
+    row::{Row, failed},
+    sample::{Choice, Draw, Picks},
+    status::{Metrics, Times},
+};
+use std::{
+    collections::BTreeMap,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc::Sender,
+};
+use tandem_contracts::{
+    model::{Capabilities, Session, Slot, StatePolicy, Step, Wanted},
+    request::{Outcome, RequestId},
+    schedule::Clock,
+    tensor::{Device, ErrorKind, Result, Tensor},
+};
+
+/// What the executor drives.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) device: Device,
+    pub(crate) session: Box<dyn Session>,
+    pub(crate) config: Config,
+    pub(crate) clock: Box<dyn Clock>,
+}
+
+/// Whether more can come of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// Requests are taken.
+    Open,
+    /// Rows finish, nothing starts.
+    Draining,
+    /// It was told to end.
+    Stopped,
+    /// A slot could not be closed: the session is beyond repair.
+    Broken,
+}
+
+/// Queue, rows and counts over one session.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    parts: Parts,
+    capabilities: Capabilities,
+    queue: BTreeMap<RequestId, Box<Submission>>,
+    /// In the order in which they were admitted.
+    rows: Vec<Row>,
+    budget: Budget,
+    course: Course,
+    drains: Vec<Sender<()>>,
+    metrics: Metrics,
+}
+
+/// A step that has run, and what came of it.
+#[derive(Debug)]
+struct Iteration {
+    step: Step,
+    /// One for each row of the step that wanted logits, or why the step failed.
+    choices: std::result::Result<Vec<Choice>, String>,
+}
+
+impl Executor {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let capabilities = parts.session.capabilities().clone();
+        let budget = Budget::new(parts.config.cache_bytes);
+        Self {
+            parts,
+            capabilities,
+            queue: BTreeMap::new(),
+            rows: Vec::new(),
+            budget,
+            course: Course::Open,
+            drains: Vec::new(),
+            metrics: Metrics::default(),
+        }
+    }
+
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    pub(crate) fn course(&self) -> Course {
+        self.course
+    }
+
+    /// Whether there is nothing to do until a command comes.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.rows.is_empty() && self.queue.is_empty()
+    }
+
+    /// One turn: the commands that have come, admission, one step, delivery. `inbox` gives the next command if
+    /// there is one; it is asked again after the step, so that a cancel during it comes before its tokens.
+    pub(crate) fn turn(&mut self, mut inbox: impl FnMut() -> Option<Command>) {
+        let begun = self.parts.clock.now();
+        let Times { model, sampling, .. } = self.metrics.times;
+        while let Some(command) = inbox() {
+            self.accept(command);
+        }
+        self.prepare();
+        if let Some(iteration) = self.forward() {
+            while let Some(command) = inbox() {
+                self.accept(command);
+            }
+            self.deliver(iteration);
+        }
+        if self.rows.is_empty() {
+            // Dropping the senders is the reply.
+            self.drains.clear();
+        }
+        let times = &mut self.metrics.times;
+        let inside = (times.model + times.sampling).saturating_sub(model + sampling);
+        times.other += self.parts.clock.now().saturating_sub(begun).saturating_sub(inside);
+    }
+
+    /// Takes one command. Rows that it cancels leave at the next preparation or delivery.
+    fn accept(&mut self, command: Command) {
+        match command {
+            Command::Submit(submission) if self.course == Course::Open => {
+                self.queue.insert(submission.id, submission);
+            }
+            Command::Submit(submission) => self.turn_away(*submission, failed("the engine is shutting down")),
+            Command::Cancel(id) => match self.queue.remove(&id) {
+                Some(submission) => self.turn_away(*submission, Outcome::Cancelled),
+                None => self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.cancelled = true),
+            },
+            Command::Drain(reply) => {
+                self.close(Course::Draining);
+                self.drains.push(reply);
+            }
+            Command::Shutdown => self.close(Course::Stopped),
+        }
+    }
+
+    fn close(&mut self, course: Course) {
+        if self.course != Course::Broken {
+            self.course = course;
+        }
+        for submission in mem::take(&mut self.queue).into_values() {
+            self.turn_away(*submission, failed("the engine is shutting down, the request had not started"));
+        }
+        if self.course == Course::Stopped {
+            self.retire(|_| Some(failed("the engine is shutting down")));
+        }
+    }
+
+    fn turn_away(&mut self, submission: Submission, outcome: Outcome) {
+        self.metrics.outcomes.count(&outcome);
+        submission.publisher.finish(outcome);
+    }
+
+    /// Lets cancelled rows go and gives free rows to the queue, in order.
+    fn prepare(&mut self) {
+        self.retire(|row| row.cancelled.then_some(Outcome::Cancelled));
+        while self.course == Course::Open && self.rows.len() < self.parts.config.max_rows.max(1) {
+            let Some(entry) = self.queue.first_entry() else { break };
+            let request = &entry.get().request;
+            let length = request.prompt.len().saturating_add(request.max_tokens);
+            let length = length.min(self.capabilities.context);
+            let session = &self.parts.session;
+            let bytes = guard("project", || Ok(session.project_bytes(&StatePolicy::Plain, length)));
+            let lease = bytes.map(|bytes| (bytes, self.budget.lease(bytes)));
+            if matches!(lease, Ok((_, Err(Refusal::Wait)))) {
+                break;
+            }
+            let submission = *entry.remove();
+            match lease {
+                Ok((_, Ok(lease))) => self.start(Row::new(submission, self.free_slot(), lease)),
+                Ok((bytes, Err(_))) => self.turn_away(submission, failed(self.too_large(bytes))),
+                Err(fault) => self.turn_away(submission, failed(fault.message)),
+            }
+        }
+    }
+
+    fn too_large(&self, bytes: usize) -> String {
+        format!(
+            "the request's cache may take {bytes} bytes, a shorter prompt or a lower max_tokens takes less, \
+             the device's budget is: {}",
+            self.parts.config.cache_bytes.unwrap_or(usize::MAX)
+        )
+    }
+
+    fn free_slot(&self) -> Slot {
+        let mut slot = 0;
+        while self.rows.iter().any(|row| row.slot == Slot(slot)) {
+            slot += 1;
+        }
+        Slot(slot)
+    }
+
+    fn start(&mut self, row: Row) {
+        let session = &mut self.parts.session;
+        match guard("open", || session.open(row.slot, &StatePolicy::Plain, None)) {
+            Ok(()) => self.rows.push(row),
+            Err(fault) => {
+                // After an error the slot is closed; after a panic nobody knows, and either answer will do.
+                if fault.panicked
+                    && guard("close", || session.close(row.slot)).is_err_and(|fault| fault.panicked)
+                {
+                    self.course = Course::Broken;
+                }
+                let outcome = row.finish(failed(fault.message), self.parts.clock.now());
+                self.metrics.outcomes.count(&outcome);
+            }
+        }
+    }
+
+    /// Runs one step over the rows; `None` when no row has anything to do.
+    fn forward(&mut self) -> Option<Iteration> {
+        let Config { step_tokens, prompt_chunk, .. } = self.parts.config;
+        let counted: Vec<_> = self.rows.iter().map(Row::counted).collect();
+        let step = plan(&counted, Limits { step: step_tokens, chunk: prompt_chunk });
+        if step.rows.is_empty() {
+            return None;
+        }
+        self.metrics.steps += 1;
+        let result = self.run(&step);
+        let choices = result.map_err(|fault| {
+            self.metrics.failed_steps += 1;
+            if fault.kind == Some(ErrorKind::Memory) {
+                self.parts.device.trim();
+            }
+            fault.message
+        });
+        Some(Iteration { step, choices })
+    }
+
+    fn run(&mut self, step: &Step) -> std::result::Result<Vec<Choice>, Fault> {
+        let vocabulary = self.vocabulary();
+        let Parts { device, session, clock, .. } = &mut self.parts;
+        let wanting =
+            |row: &&Row| step.rows.iter().any(|part| part.slot == row.slot && part.wanted != Wanted::None);
+        let draws: Vec<Draw<'_>> = self.rows.iter().filter(wanting).map(Row::draw).collect();
+        let started = clock.now();
+        let mut evaluated = started;
+        let result = guard("step", || {
+            let stepped = session.step(step)?;
+            let picks = stepped.logits.as_ref().map(|logits| Picks::new(logits, &draws, vocabulary));
+            let picks = picks.transpose()?;
+            let chosen = picks.iter().flat_map(Picks::tensors);
+            let tensors: Vec<&Tensor> = chosen.chain(&stepped.touched).collect();
+            device.eval(&tensors)?;
+            evaluated = clock.now();
+            // Rows go on with their planes alone, so that the next step may append in place.
+            drop(stepped);
+            picks.map_or_else(|| Ok(Vec::new()), Picks::read)
+        });
+        self.metrics.times.model += evaluated.saturating_sub(started);
+        self.metrics.times.sampling += clock.now().saturating_sub(evaluated);
+        result
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.parts.config.vocabulary.unwrap_or(usize::MAX).min(self.capabilities.vocabulary)
+    }
+
+    /// Tells the consumers what a step gave, and lets rows go that have ended.
+    fn deliver(&mut self, iteration: Iteration) {
+        let Iteration { step, choices } = iteration;
+        let now = self.parts.clock.now();
+        let choices = match choices {
+            Ok(choices) => choices,
+            Err(message) => {
+                let carried = |row: &mut Row| step.rows.iter().any(|part| part.slot == row.slot);
+                return self.retire(|row| carried(row).then(|| failed(message.clone())));
+            }
+        };
+        let mut choices = choices.into_iter();
+        let mut ended: BTreeMap<Slot, Outcome> = BTreeMap::new();
+        for part in &step.rows {
+            let choice = (part.wanted != Wanted::None).then(|| choices.next());
+            let Some(row) = self.rows.iter_mut().find(|row| row.slot == part.slot) else { continue };
+            self.metrics.prompt_tokens += row.advance(part.tokens.len(), now) as u64;
+            let outcome = match choice {
+                None => continue,
+                Some(None) => Some(failed("the model gave no logits")),
+                Some(Some(Err(_))) => Some(failed("the model gave logits that are not numbers")),
+                Some(Some(Ok(token))) => {
+                    self.metrics.completion_tokens += 1;
+                    row.deliver(token, self.capabilities.context, now)
+                }
+            };
+            ended.extend(outcome.map(|outcome| (part.slot, outcome)));
+        }
+        self.retire(|row| ended.remove(&row.slot).or(row.cancelled.then_some(Outcome::Cancelled)));
+    }
+
+    /// Ends the rows for which `outcome` gives one, and closes their slots.
+    fn retire(&mut self, mut outcome: impl FnMut(&mut Row) -> Option<Outcome>) {
+        let mut kept = Vec::with_capacity(self.rows.len());
+        for mut row in mem::take(&mut self.rows) {
+            let Some(outcome) = outcome(&mut row) else {
+                kept.push(row);
+                continue;
+            };
+            self.release(row.slot);
+            let outcome = row.finish(outcome, self.parts.clock.now());
+            self.metrics.outcomes.count(&outcome);
+        }
+        self.rows = kept;
+    }
+
+    /// Closes a slot. Where that fails nobody knows what the session holds, and nothing more may run on it.
+    fn release(&mut self, slot: Slot) {
+        let session = &mut self.parts.session;
+        if guard("close", || session.close(slot)).is_err() {
+            self.course = Course::Broken;
+        }
+    }
+
+    /// Counts so far, and gauges of now.
+    pub(crate) fn metrics(&mut self) -> &Metrics {
+        self.metrics.active = self.rows.len();
+        self.metrics.cache_bytes = self.budget.used();
+        self.metrics.memory = self.parts.device.memory();
+        &self.metrics
+    }
+}
+
+/// A call into the session that failed.
+#[derive(Debug)]
+struct Fault {
+    message: String,
+    kind: Option<ErrorKind>,
+    panicked: bool,
+}
+
+/// Calls into the session; an error or a panic becomes a fault with a message for the consumer.
+fn guard<T>(what: &'static str, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, Fault> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            tracing::error!(what, %error, "the model failed");
+            Err(Fault {
+                message: format!("the model failed: {error}"),
+                kind: Some(error.kind()),
+                panicked: false,
+            })
+        }
+        Err(payload) => {
+            tracing::error!(what, panic = panic_message(payload.as_ref()), "the model panicked");
+            Err(Fault { message: "the model failed unexpectedly".to_owned(), kind: None, panicked: true })
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The engine thread, and the handle that everyone else holds.
+//!
+//! Device, model, caches and clock are made and dropped on the thread; what crosses is a closure that opens the
+//! device, one that builds the model, commands, and events.
+//!
+//! Invariants: an accepted request ends once, also when the thread dies; the phase is [`Phase::Failed`] before any
+//! request ends because of that; the thread ends on [`EngineHandle::shutdown`], or when no handle and no
+//! subscription is left.
+
+use crate::{
+    command::{Command, Submission},
+    config::Config,
+    error::{Error, ErrorKind, panic_message},
+    executor::{Course, Executor, Parts},
+    status::{Metrics, Phase, Place, Status},
+    subscription::{Subscription, channel},
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+};
+use tandem_contracts::{
+    model::{Capabilities, Session},
+    request::{Rejection, Request, RequestId},
+    schedule::Clock,
+    tensor::{self, Device, OpenDevice},
+};
+
+/// Starts an engine and waits until its model is loaded.
+///
+/// # Errors
+/// As [`Starting::wait`].
+pub fn spawn<B>(
+    open: OpenDevice,
+    build: B,
+    config: Config,
+    clock: Box<dyn Clock>,
+) -> Result<EngineHandle, Error>
+where
+    B: FnOnce(&Device) -> tensor::Result<Box<dyn Session>> + Send + 'static,
+{
+    start(open, build, config, clock)?.wait()
+}
+
+/// Starts an engine's thread, on which `open` and then `build` run, and does not wait for them.
+///
+/// # Errors
+/// No thread could be started.
+pub fn start<B>(open: OpenDevice, build: B, config: Config, clock: Box<dyn Clock>) -> Result<Starting, Error>
+where
+    B: FnOnce(&Device) -> tensor::Result<Box<dyn Session>> + Send + 'static,
+{
+    let status = Arc::new(Status::new());
+    let (commands, inbox) = mpsc::channel();
+    let (ready, loaded) = mpsc::channel();
+    let engine = Engine { status: Arc::clone(&status), inbox };
+    let limits = config.clone();
+    let body = move || engine.run(|| load(open, build, config, clock), &ready);
+    let thread = thread::Builder::new().name("tandem-engine".to_owned()).spawn(body);
+    let thread = thread.map_err(|error| Error::new(ErrorKind::Thread, error))?;
+    let shared = Shared { status, config: limits, next: AtomicU64::new(0), thread: Mutex::new(Some(thread)) };
+    Ok(Starting { handle: EngineHandle { shared: Arc::new(shared), commands }, loaded })
+}
+
+/// An engine whose model may still be loading.
+#[derive(Debug)]
+pub struct Starting {
+    handle: EngineHandle,
+    loaded: Receiver<Result<(), Error>>,
+}
+
+impl Starting {
+    /// A handle to be used already; it rejects requests until the model is loaded.
+    pub fn handle(&self) -> EngineHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until the model is loaded.
+    ///
+    /// # Errors
+    /// The device could not be opened, the model could not be built, or one of them panicked. The thread has
+    /// ended then.
+    pub fn wait(self) -> Result<EngineHandle, Error> {
+        let loaded = self.loaded.recv();
+        loaded.unwrap_or_else(|_| Err(Error::panic("the engine's thread has died".to_owned())))?;
+        Ok(self.handle)
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    status: Arc<Status>,
+    config: Config,
+    next: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A running engine. Cheap to clone; every method may be called from any thread.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+}
+
+impl EngineHandle {
+    /// Hands a request in. Never waits.
+    ///
+    /// # Errors
+    /// Why the request was not taken; nothing of it has run.
+    pub fn submit(&self, request: Request) -> Result<Subscription, Rejection> {
+        let submitted = self.check(&request).and_then(|()| self.enqueue(request));
+        self.shared.status.count_submission(submitted.is_ok());
+        submitted
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Rejection> {
+        self.phase().refusal()?;
+        let Some(Capabilities { context, vocabulary, .. }) = self.capabilities() else {
+            return Phase::Loading.refusal();
+        };
+        request.sampling.validate()?;
+        if request.max_tokens == 0 {
+            return Err(Rejection::NoTokens);
+        }
+        let prompt = request.prompt.len();
+        if prompt == 0 {
+            return Err(Rejection::EmptyPrompt);
+        }
+        if prompt >= *context {
+            return Err(Rejection::ContextExceeded { prompt, context: *context });
+        }
+        let vocabulary = self.shared.config.vocabulary.unwrap_or(usize::MAX).min(*vocabulary);
+        let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
+        match request.prompt.iter().chain(biased).find(|&&token| token as usize >= vocabulary) {
+            Some(&token) => Err(Rejection::UnknownToken { token, vocabulary }),
+            None => Ok(()),
+        }
+    }
+
+    fn enqueue(&self, request: Request) -> Result<Subscription, Rejection> {
+        let Shared { status, config, next, .. } = &*self.shared;
+        let limit = config.max_queued.max(1);
+        let place = Place::take(status, limit).ok_or(Rejection::QueueFull { limit })?;
+        // Held over the send: a drain that has begun comes after every request that was taken before it.
+        let phase = status.phase();
+        phase.refusal()?;
+        let id = RequestId(next.fetch_add(1, Ordering::Relaxed));
+        let (publisher, subscription) = channel(id, self.commands.clone(), config.idle_timeout);
+        let submission = Command::Submit(Box::new(Submission { id, request, publisher, place }));
+        let sent = self.commands.send(submission).map_err(|_| Phase::Failed);
+        drop(phase);
+        match sent {
+            Ok(()) => Ok(subscription),
+            Err(phase) => phase.refusal().map(|()| subscription),
+        }
+    }
+
+    /// Ends a request as cancelled within one step, in whatever state it is. Ended and unknown ones are no error.
+    pub fn cancel(&self, id: RequestId) {
+        // A thread that is gone runs nothing that could be cancelled.
+        let _ = self.commands.send(Command::Cancel(id));
+    }
+
+    /// Stops taking and starting requests and waits until the running rows have ended. Requests that wait for a
+    /// row end as failed. Blocks the calling thread.
+    pub fn drain(&self) {
+        let (reply, drained) = mpsc::channel();
+        let mut phase = self.shared.status.phase();
+        *phase = Phase::Draining.max(*phase);
+        let sent = self.commands.send(Command::Drain(reply));
+        drop(phase);
+        if sent.is_ok() {
+            // The reply is that the other end hangs up, as it also does when the thread ends.
+            let _ = drained.recv();
+        }
+    }
+
+    /// Ends everything now and waits for the thread. What still runs ends as failed. Blocks the calling thread.
+    pub fn shutdown(&self) {
+        self.shared.status.advance(Phase::Stopped);
+        // A thread that is gone needs no telling.
+        let _ = self.commands.send(Command::Shutdown);
+        let mut thread = self.shared.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        // A stop matcher runs on the engine's thread, which cannot wait for itself.
+        let other = |thread: &mut JoinHandle<()>| thread.thread().id() != thread::current().id();
+        if let Some(thread) = thread.take_if(other) {
+            // A panic of the thread has been reported through the phase.
+            let _ = thread.join();
+        }
+    }
+
+    /// Where the engine is in its life.
+    pub fn phase(&self) -> Phase {
+        *self.shared.status.phase()
+    }
+
+    /// Whether requests are taken. False the moment the thread has died, and while loading or draining.
+    pub fn is_ready(&self) -> bool {
+        self.phase() == Phase::Ready
+    }
+
+    /// Facts about the model, once it is loaded.
+    pub fn capabilities(&self) -> Option<&Capabilities> {
+        self.shared.status.capabilities()
+    }
+
+    /// Counts and times so far.
+    pub fn metrics(&self) -> Metrics {
+        self.shared.status.metrics()
+    }
+}
+
+/// Opens and builds, on the engine's thread.
+fn load<B>(open: OpenDevice, build: B, config: Config, clock: Box<dyn Clock>) -> Result<Parts, Error>
+where
+    B: FnOnce(&Device) -> tensor::Result<Box<dyn Session>>,
+{
+    let device = open().map_err(|error| Error::new(ErrorKind::Device, error))?;
+    let session = build(&device).map_err(|error| Error::new(ErrorKind::Model, error))?;
+    Ok(Parts { device, session, config, clock })
+}
+
+/// The thread's end of what is shared.
+#[derive(Debug)]
+struct Engine {
+    status: Arc<Status>,
+    inbox: Receiver<Command>,
+}
+
+impl Engine {
+    fn run(self, load: impl FnOnce() -> Result<Parts, Error>, ready: &Sender<Result<(), Error>>) {
+        let loaded = catch_unwind(AssertUnwindSafe(load));
+        match loaded.unwrap_or_else(|payload| Err(Error::panic(panic_message(payload.as_ref())))) {
+            Ok(parts) => {
+                let executor = Executor::new(parts);
+                self.status.loaded(executor.capabilities().clone());
+                // Nobody may be waiting.
+                let _ = ready.send(Ok(()));
+                self.serve(executor);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the engine did not start");
+                self.status.advance(Phase::Failed);
+                let _ = ready.send(Err(error));
+            }
+        }
+    }
+
+    fn serve(&self, mut executor: Executor) {
+        // Dropped before the executor: the phase says so before any request ends with the thread.
+        let mut death = Death { status: &self.status, phase: Phase::Failed };
+        loop {
+            let mut first = None;
+            if executor.is_idle() {
+                match self.inbox.recv() {
+                    Ok(command) => first = Some(command),
+                    Err(_) => return death.phase = Phase::Stopped,
+                }
+            }
+            executor.turn(|| first.take().or_else(|| self.inbox.try_recv().ok()));
+            self.status.publish(executor.metrics());
+            match executor.course() {
+                Course::Open | Course::Draining => {}
+                Course::Stopped => return death.phase = Phase::Stopped,
+                Course::Broken => {
+                    tracing::error!("the model's state cannot be trusted any more, the engine ends");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Says how the thread has ended, also in a panic.
+struct Death<'a> {
+    status: &'a Status,
+    phase: Phase,
+}
+
+impl Drop for Death<'_> {
+    fn drop(&mut self) {
+        self.status.advance(self.phase);
+    }
+}

@@ -1,0 +1,170 @@
+//! The planner: which tokens of which rows the next step carries.
+//!
+//! A pure function without phases. A row is a computed count that chases a known count: prefill, its chunks,
+//! decoding and resumed prefixes are the one subtraction `known - computed`. A row that has one token left, which
+//! is what decoding is, never waits for prompts; prompts share the rest of the step, the oldest first.
+//!
+//! Invariants: every row with something left moves by at least one token in every step, so that none starves; a
+//! step has at most [`Limits::step`] tokens, or one for each such row where that is more.
+
+use tandem_contracts::{
+    model::{AdapterSet, RowStep, Slot, Step, TokenSource, Wanted},
+    text::TokenId,
+};
+
+/// What the planner knows of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted<'a> {
+    pub(crate) slot: Slot,
+    /// Tokens that the slot holds.
+    pub(crate) computed: usize,
+    /// Every token of the row so far: its prompt, and what has been sampled.
+    pub(crate) known: &'a [TokenId],
+}
+
+impl Counted<'_> {
+    fn left(&self) -> usize {
+        self.known.len().saturating_sub(self.computed)
+    }
+}
+
+/// Bounds of a step, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Of all rows together.
+    pub(crate) step: usize,
+    /// Of one row; 0 counts as 1.
+    pub(crate) chunk: usize,
+}
+
+/// Plans the next step over rows in order of their age. Empty when no row has a token left.
+pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits) -> Step {
+    let single = rows.iter().filter(|row| row.left() == 1).count();
+    let mut longer = rows.iter().filter(|row| row.left() > 1).count();
+    let mut rest = limits.step.saturating_sub(single).max(longer);
+    let mut step = Step::default();
+    for row in rows {
+        let share = match row.left() {
+            0 => continue,
+            1 => 1,
+            left => {
+                longer -= 1;
+                let share = left.min(limits.chunk.max(1)).min(rest - longer);
+                rest -= share;
+                share
+            }
+        };
+        let end = row.computed + share;
+        step.rows.push(RowStep {
+            slot: row.slot,
+            position: row.computed,
+            tokens: TokenSource::Ids(row.known[row.computed..end].to_vec()),
+            wanted: if end == row.known.len() { Wanted::Last } else { Wanted::None },
+            adapters: AdapterSet::BASE,
+        });
+    }
+    step
+}
+
+/// A step as one line: `slot@position+tokens` for each row, with `*` where logits are wanted.
+#[cfg(test)]
+pub(crate) fn render(step: &Step) -> String {
+    let rows = step.rows.iter().map(|row| {
+        let star = if row.wanted == Wanted::None { "" } else { "*" };
+        format!("{}@{}+{}{star}", row.slot.0, row.position, row.tokens.len())
+    });
+    rows.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use insta::assert_snapshot;
+    use proptest::prelude::*;
+
+    /// Plans until every row has all its tokens; `known` of each row, none computed.
+    fn timeline(lengths: &[usize], limits: Limits) -> String {
+        let known: Vec<Vec<TokenId>> = lengths.iter().map(|&length| (0..length as u32).collect()).collect();
+        let mut computed = vec![0; lengths.len()];
+        let mut lines = Vec::new();
+        loop {
+            let rows: Vec<Counted<'_>> = known
+                .iter()
+                .zip(&computed)
+                .zip(0..)
+                .map(|((known, &computed), slot)| Counted { slot: Slot(slot), computed, known })
+                .collect();
+            let step = plan(&rows, limits);
+            if step.rows.is_empty() {
+                return lines.join("\n");
+            }
+            lines.push(render(&step));
+            step.rows.iter().for_each(|row| computed[row.slot.0 as usize] += row.tokens.len());
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_cut_into_chunks() {
+        assert_snapshot!(timeline(&[10], Limits { step: 8, chunk: 4 }), @r"
+        0@0+4
+        0@4+4
+        0@8+2*
+        ");
+    }
+
+    #[test]
+    fn short_rows_are_served_before_the_rest_is_shared_by_age() {
+        assert_snapshot!(timeline(&[9, 1, 6], Limits { step: 8, chunk: 8 }), @r"
+        0@0+6 1@0+1* 2@0+1
+        0@6+3* 2@1+5*
+        ");
+    }
+
+    #[test]
+    fn every_row_moves_even_when_the_step_is_too_small_for_all() {
+        assert_snapshot!(timeline(&[3, 2, 1, 1], Limits { step: 2, chunk: 8 }), @r"
+        0@0+1 1@0+1 2@0+1* 3@0+1*
+        0@1+1 1@1+1*
+        0@2+1*
+        ");
+    }
+
+    #[test]
+    fn nothing_left_is_an_empty_step() {
+        let known = [1, 2];
+        let row = Counted { slot: Slot(0), computed: 2, known: &known };
+        assert_eq!(plan(&[row], Limits { step: 8, chunk: 8 }), Step::default());
+        assert_eq!(plan(&[], Limits { step: 0, chunk: 0 }), Step::default());
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_moves_every_row_and_keeps_the_bounds(
+            counts in prop::collection::vec((0_usize..20, 0_usize..40), 0..12),
+            step in 0_usize..50,
+            chunk in 0_usize..20,
+        ) {
+            let known: Vec<Vec<TokenId>> =
+                counts.iter().map(|&(computed, left)| (0..(computed + left) as u32).collect()).collect();
+            let rows: Vec<Counted<'_>> = counts
+                .iter()
+                .zip(&known)
+                .zip(0..)
+                .map(|((&(computed, _), known), slot)| Counted { slot: Slot(slot), computed, known })
+                .collect();
+            let planned = plan(&rows, Limits { step, chunk });
+            let waiting: Vec<&Counted<'_>> = rows.iter().filter(|row| row.left() > 0).collect();
+            prop_assert_eq!(planned.rows.len(), waiting.len());
+            prop_assert!(planned.tokens() <= step.max(waiting.len()));
+            for (part, row) in planned.rows.iter().zip(waiting) {
+                let count = part.tokens.len();
+                prop_assert_eq!((part.slot, part.position), (row.slot, row.computed));
+                prop_assert!((1..=chunk.max(1).min(row.left())).contains(&count));
+                let ids = row.known[row.computed..row.computed + count].to_vec();
+                prop_assert_eq!(&part.tokens, &TokenSource::Ids(ids));
+                let last = count == row.left();
+                prop_assert_eq!(part.wanted, if last { Wanted::Last } else { Wanted::None });
+            }
+        }
+    }
+}

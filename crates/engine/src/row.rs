@@ -1,0 +1,139 @@
+//! One live row: its tokens, its text, its consumer.
+//!
+//! Invariants: `computed` tokens of `tokens` are in the row's slot; a sampled token is delivered before the row
+//! is planned again; what the consumer is told and what is counted come from the same call.
+
+use crate::{
+    budget::Lease,
+    command::Submission,
+    error::panic_message,
+    plan::Counted,
+    sample::Draw,
+    subscription::{Publisher, Reader},
+};
+use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+use tandem_contracts::{
+    model::Slot,
+    request::{Failure, Outcome, Request, RequestId},
+    text::TokenId,
+};
+
+/// A request that has a slot.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) id: RequestId,
+    pub(crate) slot: Slot,
+    /// Whether the row must leave before it is served again.
+    pub(crate) cancelled: bool,
+    request: Request,
+    publisher: Publisher,
+    /// The prompt, then what has been sampled and delivered.
+    tokens: Vec<TokenId>,
+    /// How many of them are the prompt's.
+    prompt: usize,
+    computed: usize,
+    /// Held for as long as the row lives.
+    _bytes: Lease,
+}
+
+impl Row {
+    /// A row for an accepted request; its place in the queue is given back here.
+    pub(crate) fn new(submission: Submission, slot: Slot, bytes: Lease) -> Self {
+        let Submission { id, mut request, publisher, place } = submission;
+        drop(place);
+        let tokens = mem::take(&mut request.prompt);
+        let prompt = tokens.len();
+        Self { id, slot, cancelled: false, request, publisher, tokens, prompt, computed: 0, _bytes: bytes }
+    }
+
+    pub(crate) fn counted(&self) -> Counted<'_> {
+        Counted { slot: self.slot, computed: self.computed, known: &self.tokens }
+    }
+
+    pub(crate) fn draw(&self) -> Draw<'_> {
+        Draw { sampling: &self.request.sampling, index: self.sampled() as u64 }
+    }
+
+    fn sampled(&self) -> usize {
+        self.tokens.len() - self.prompt
+    }
+
+    /// Notes that the slot holds `count` tokens more. Returns how many of them were of the prompt.
+    pub(crate) fn advance(&mut self, count: usize, now: Duration) -> usize {
+        let prompt = self.prompt;
+        let before = self.computed.min(prompt);
+        self.computed += count;
+        let done = self.computed.min(prompt);
+        if done > before {
+            self.publisher.usage.prompt_tokens = done;
+            self.note(|publisher| publisher.progress(done, prompt, now));
+        }
+        done - before
+    }
+
+    /// Takes the sampled token and tells the consumer. Returns how the row ends, if it does: the consumer is gone,
+    /// an end token (not delivered), a stop string, `max_tokens`, the context's end, in this order.
+    pub(crate) fn deliver(&mut self, token: TokenId, context: usize, now: Duration) -> Option<Outcome> {
+        // The matcher is the consumer's code: where it panics, only its own row fails.
+        let delivered = catch_unwind(AssertUnwindSafe(|| self.emit(token, context, now)));
+        delivered.unwrap_or_else(|payload| {
+            tracing::error!(id = %self.id, panic = panic_message(payload.as_ref()), "a stop matcher panicked");
+            Some(failed("the answer's text could not be processed"))
+        })
+    }
+
+    fn emit(&mut self, token: TokenId, context: usize, now: Duration) -> Option<Outcome> {
+        self.publisher.usage.completion_tokens += 1;
+        if self.cancelled {
+            return Some(Outcome::Cancelled);
+        }
+        if !self.request.ignore_end && self.request.end_tokens.contains(&token) {
+            return Some(Outcome::End);
+        }
+        self.tokens.push(token);
+        let delta = self.request.text.push(token);
+        self.note(|publisher| publisher.delta(&delta.text, &[token], now));
+        if let Some(index) = delta.stopped {
+            return Some(Outcome::Stop(index));
+        }
+        if self.cancelled {
+            return Some(Outcome::Cancelled);
+        }
+        let full = self.sampled() >= self.request.max_tokens || self.tokens.len() >= context;
+        full.then_some(Outcome::Length)
+    }
+
+    fn note(&mut self, publish: impl FnOnce(&mut Publisher) -> Reader) {
+        match publish(&mut self.publisher) {
+            Reader::Present => {}
+            Reader::Gone => self.cancelled = true,
+            Reader::Idle => {
+                tracing::warn!(id = %self.id, "a consumer has read nothing for too long");
+                self.cancelled = true;
+            }
+        }
+    }
+
+    /// Hands out the text that was held back, and ends the request.
+    pub(crate) fn finish(mut self, outcome: Outcome, now: Duration) -> Outcome {
+        let mut outcome = outcome;
+        if matches!(outcome, Outcome::End | Outcome::Length | Outcome::Cancelled) {
+            match catch_unwind(AssertUnwindSafe(|| self.request.text.finish())) {
+                Ok(text) if text.is_empty() => {}
+                Ok(text) => self.note(|publisher| publisher.delta(&text, &[], now)),
+                Err(_) => outcome = failed("the answer's text could not be processed"),
+            }
+        }
+        self.publisher.finish(outcome.clone());
+        outcome
+    }
+}
+
+/// A failed outcome with its message.
+pub(crate) fn failed(message: impl Into<String>) -> Outcome {
+    Outcome::Failed(Failure { message: message.into() })
+}

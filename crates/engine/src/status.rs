@@ -1,0 +1,225 @@
+//! What the engine thread and its handles share: phase, queue places, counts.
+//!
+//! Invariants: the phase only moves forward; a place in the queue is given back exactly once, in `Drop`; handles
+//! read metrics that the thread has written whole.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+use std::time::Duration;
+use tandem_contracts::{
+    model::Capabilities,
+    request::{Outcome, Rejection},
+    tensor::Memory,
+};
+
+/// Where an engine is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The device is being opened or the model built.
+    Loading,
+    /// Requests are taken.
+    Ready,
+    /// Running rows finish; nothing is started any more.
+    Draining,
+    /// Ended as asked, or because every handle is gone.
+    Stopped,
+    /// The thread has died, or the model can no longer be trusted.
+    Failed,
+}
+
+impl Phase {
+    /// Why no request is taken, if none is.
+    pub(crate) fn refusal(self) -> Result<(), Rejection> {
+        match self {
+            Self::Ready => Ok(()),
+            Self::Loading => Err(Rejection::Closed("its model is loading")),
+            Self::Draining => Err(Rejection::Closed("it is draining")),
+            Self::Stopped => Err(Rejection::Closed("it has stopped")),
+            Self::Failed => Err(Rejection::Closed("it has failed")),
+        }
+    }
+}
+
+/// Ended requests by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// An end token was sampled.
+    pub end: u64,
+    /// A stop string was completed.
+    pub stop: u64,
+    /// A length limit was reached.
+    pub length: u64,
+    /// The consumer went away or asked for it.
+    pub cancelled: u64,
+    /// Something failed.
+    pub failed: u64,
+}
+
+impl Outcomes {
+    pub(crate) fn count(&mut self, outcome: &Outcome) {
+        let counter = match outcome {
+            Outcome::End => &mut self.end,
+            Outcome::Stop(_) => &mut self.stop,
+            Outcome::Length => &mut self.length,
+            Outcome::Cancelled => &mut self.cancelled,
+            Outcome::Failed(_) => &mut self.failed,
+        };
+        *counter += 1;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.end + self.stop + self.length + self.cancelled + self.failed
+    }
+}
+
+/// Time spent by the engine thread while it had work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// In the model's steps, evaluation included.
+    pub model: Duration,
+    /// Reading logits and choosing tokens.
+    pub sampling: Duration,
+    /// Everything else: commands, admission, planning, delivery.
+    pub other: Duration,
+}
+
+/// Counts since the engine started, and gauges of now. All of one moment between two steps, except `queued`,
+/// `accepted` and `rejected`, which are of the moment of asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// Requests taken.
+    pub accepted: u64,
+    /// Requests refused.
+    pub rejected: u64,
+    /// Requests ended.
+    pub outcomes: Outcomes,
+    /// Requests that wait for a row now.
+    pub queued: usize,
+    /// Rows now.
+    pub active: usize,
+    /// Steps taken, failed ones included.
+    pub steps: u64,
+    /// Steps that failed.
+    pub failed_steps: u64,
+    /// Prompt tokens processed.
+    pub prompt_tokens: u64,
+    /// Tokens sampled.
+    pub completion_tokens: u64,
+    /// Projected bytes of the rows' caches now.
+    pub cache_bytes: usize,
+    /// The device's memory.
+    pub memory: Memory,
+    /// Where the time went.
+    pub times: Times,
+}
+
+/// The shared state itself.
+#[derive(Debug)]
+pub(crate) struct Status {
+    phase: Mutex<Phase>,
+    capabilities: OnceLock<Capabilities>,
+    queued: AtomicUsize,
+    accepted: AtomicU64,
+    rejected: AtomicU64,
+    metrics: Mutex<Metrics>,
+}
+
+impl Status {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: Mutex::new(Phase::Loading),
+            capabilities: OnceLock::new(),
+            queued: AtomicUsize::new(0),
+            accepted: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            metrics: Mutex::new(Metrics::default()),
+        }
+    }
+
+    /// The phase, held: it cannot move while the guard lives, so what is sent under it is seen in this phase.
+    pub(crate) fn phase(&self) -> MutexGuard<'_, Phase> {
+        // A phase is one word; a poisoned lock guards a whole one.
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves to a later phase; an earlier one is ignored.
+    pub(crate) fn advance(&self, phase: Phase) {
+        let mut current = self.phase();
+        *current = phase.max(*current);
+    }
+
+    pub(crate) fn loaded(&self, capabilities: Capabilities) {
+        // A model is loaded once.
+        let _ = self.capabilities.set(capabilities);
+        self.advance(Phase::Ready);
+    }
+
+    pub(crate) fn capabilities(&self) -> Option<&Capabilities> {
+        self.capabilities.get()
+    }
+
+    pub(crate) fn count_submission(&self, accepted: bool) {
+        let counter = if accepted { &self.accepted } else { &self.rejected };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn publish(&self, metrics: &Metrics) {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone_from(metrics);
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        Metrics {
+            queued: self.queued.load(Ordering::Relaxed),
+            accepted: self.accepted.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            ..self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        }
+    }
+}
+
+/// One of the bounded queue's places.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Status>);
+
+impl Place {
+    /// Takes a place if one is free.
+    pub(crate) fn take(status: &Arc<Status>, limit: usize) -> Option<Self> {
+        let more = |queued: usize| (queued < limit).then_some(queued + 1);
+        status.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(Arc::clone(status)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_only_move_forward() {
+        let status = Status::new();
+        assert_eq!(status.phase().refusal(), Err(Rejection::Closed("its model is loading")));
+        status.advance(Phase::Draining);
+        status.advance(Phase::Ready);
+        assert_eq!(*status.phase(), Phase::Draining);
+    }
+
+    #[test]
+    fn places_come_back_when_dropped() {
+        let status = Arc::new(Status::new());
+        let first = Place::take(&status, 2);
+        let second = Place::take(&status, 2);
+        assert!(first.is_some() && second.is_some() && Place::take(&status, 2).is_none());
+        drop(first);
+        assert_eq!(status.metrics().queued, 1);
+        assert!(Place::take(&status, 2).is_some());
+    }
+}

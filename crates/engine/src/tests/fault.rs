@@ -1,0 +1,137 @@
+//! Steps, slots and matchers that fail: the right requests end, and the others go on unchanged.
+
+use super::{
+    rig::{Numbers, Rig, config, read, request},
+    session::{POISON, Trouble, continuation},
+};
+use crate::{command::Command, executor::Course};
+use tandem_contracts::{
+    request::{Outcome, Request},
+    tensor::ErrorKind,
+    text::TokenId,
+};
+
+const PROMPT: [TokenId; 3] = [7, 8, 9];
+
+/// Two rows meet trouble at step 2, in the step itself or in its evaluation; a third comes later.
+fn after_trouble(trouble: Option<Trouble>) -> (Rig, String) {
+    let mut rig = Rig::new(config());
+    let mut script = rig.control.script();
+    match trouble {
+        Some(trouble) => script.at_step = [(2, trouble)].into(),
+        None => script.at_evaluation = Some(2),
+    }
+    drop(script);
+    let mut pair = [request(&[1, 2], 5), request(&[3], 5)].map(|request| rig.submit(request));
+    rig.finish();
+    let mut later = rig.submit(request(&PROMPT, 5));
+    rig.finish();
+    assert_eq!(read(&mut later).tokens, continuation(&PROMPT, 5));
+    let [first, second] = pair.each_mut().map(read);
+    assert_eq!((first.tokens, second.tokens), (continuation(&[1, 2], 1), continuation(&[3], 1)));
+    assert_eq!((first.ends.len(), second.ends.len()), (1, 1));
+    rig.assert_balanced();
+    let metrics = rig.metrics();
+    assert_eq!((metrics.failed_steps, metrics.outcomes.failed, metrics.outcomes.length), (1, 2, 1));
+    let Outcome::Failed(failure) = &second.ends[0].0 else { panic!("{:?}", second.ends) };
+    (rig, failure.message.clone())
+}
+
+#[test]
+fn a_step_that_returns_an_error_fails_its_rows() {
+    let trouble = Trouble::Error(ErrorKind::Device);
+    let (_, message) = after_trouble(Some(trouble));
+    assert_eq!(message, "the model failed: step: as scripted");
+}
+
+#[test]
+fn a_step_that_panics_fails_its_rows() {
+    let (_, message) = after_trouble(Some(Trouble::Panic));
+    assert_eq!(message, "the model failed unexpectedly");
+}
+
+#[test]
+fn an_evaluation_that_fails_fails_its_rows() {
+    let (_, message) = after_trouble(None);
+    assert!(message.starts_with("the model failed: take: "), "{message}");
+}
+
+#[test]
+fn a_step_without_memory_fails_its_rows_and_returns_what_is_cached() {
+    let trouble = Trouble::Error(ErrorKind::Memory);
+    let (rig, _) = after_trouble(Some(trouble));
+    assert_eq!(rig.executor.course(), Course::Open);
+}
+
+#[test]
+fn logits_that_are_not_numbers_fail_their_row_alone() {
+    for temperature in [0.0, 0.8] {
+        let mut rig = Rig::new(config());
+        let mut poisoned = request(&[POISON, 1, 2], 20);
+        poisoned.sampling.temperature = temperature;
+        let mut others = [request(&PROMPT, 8), request(&[1], 8)].map(|request| rig.submit(request));
+        let mut poisoned = rig.submit(poisoned);
+        rig.finish();
+        let seen = read(&mut poisoned);
+        assert_eq!(seen.failure(), "the model gave logits that are not numbers");
+        assert_eq!(seen.tokens.len(), 3);
+        let tokens = others.each_mut().map(|subscription| read(subscription).tokens);
+        assert_eq!(tokens, [continuation(&PROMPT, 8), continuation(&[1], 8)]);
+        rig.assert_balanced();
+    }
+}
+
+#[test]
+fn a_slot_that_does_not_open_fails_its_request_alone() {
+    for trouble in [Trouble::Error(ErrorKind::Memory), Trouble::Panic] {
+        let mut rig = Rig::new(config());
+        rig.control.script().at_open = Some(trouble);
+        let mut refused = rig.submit(request(&PROMPT, 2));
+        let mut served = rig.submit(request(&PROMPT, 2));
+        rig.finish();
+        assert!(read(&mut refused).failure().starts_with("the model failed"));
+        assert_eq!(read(&mut served).tokens, continuation(&PROMPT, 2));
+        assert_eq!(rig.executor.course(), Course::Open);
+        rig.assert_balanced();
+    }
+}
+
+#[test]
+fn a_slot_that_does_not_close_breaks_the_engine() {
+    for trouble in [Trouble::Error(ErrorKind::State), Trouble::Panic] {
+        let mut rig = Rig::new(config());
+        rig.control.script().at_close = Some(trouble);
+        let mut ended = rig.submit(request(&PROMPT, 1));
+        let mut running = rig.submit(request(&PROMPT, 9));
+        rig.turn();
+        assert_eq!(rig.executor.course(), Course::Broken);
+        // What was answered stays answered; the rest ends with the executor.
+        assert_eq!(read(&mut ended).outcome(), &Outcome::Length);
+        drop(rig);
+        assert_eq!(read(&mut running).failure(), "the engine stopped before the request ended");
+    }
+}
+
+#[test]
+fn a_matcher_that_panics_fails_its_row_alone() {
+    let mut rig = Rig::new(config());
+    let matcher = Numbers { panic: Some(continuation(&[1, 2], 3)[2]), ..Numbers::default() };
+    let mut failing = rig.submit(Request { text: Box::new(matcher), ..request(&[1, 2], 9) });
+    let mut other = rig.submit(request(&PROMPT, 9));
+    rig.finish();
+    assert_eq!(read(&mut failing).failure(), "the answer's text could not be processed");
+    assert_eq!(read(&mut other).tokens, continuation(&PROMPT, 9));
+    rig.assert_balanced();
+}
+
+#[test]
+fn a_cancel_of_what_is_unknown_or_over_is_nothing() {
+    let mut rig = Rig::new(config());
+    let mut over = rig.submit(request(&PROMPT, 1));
+    rig.finish();
+    rig.send(Command::Cancel(over.id()));
+    rig.send(Command::Cancel(tandem_contracts::request::RequestId(999)));
+    rig.finish();
+    assert_eq!(read(&mut over).outcome(), &Outcome::Length);
+    assert_eq!(rig.metrics().outcomes.total(), 1);
+}

@@ -1,0 +1,9 @@
+//! Tests of the whole engine over a scripted session, without and with its thread.
+
+mod delivery;
+mod fault;
+mod rig;
+mod script;
+mod session;
+mod thread;
+mod timeline;

@@ -1,0 +1,223 @@
+//! What the tests stand on: an executor with a hand-driven clock, requests, and readers.
+
+use super::session::{Control, Scripted, VOCABULARY};
+use crate::{
+    command::{Command, Submission},
+    config::Config,
+    executor::{Executor, Parts},
+    status::{Metrics, Place, Status},
+    subscription::{Subscription, channel},
+};
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tandem_contracts::{
+    fake::Fake,
+    request::{Event, Outcome, Request, RequestId, Usage},
+    sampling::Sampling,
+    schedule::Clock,
+    tensor::Device,
+    text::{Delta, StopMatcher, TokenId},
+};
+
+/// A clock that a test moves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hand(Arc<AtomicU64>);
+
+impl Hand {
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.0.fetch_add(seconds * 1_000, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// Writes tokens as numbers, each with a space that is held back until the next.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    /// Completes the stop string of index 3.
+    pub(crate) stop: Option<TokenId>,
+    pub(crate) panic: Option<TokenId>,
+    pub(crate) held: &'static str,
+}
+
+impl StopMatcher for Numbers {
+    fn push(&mut self, token: TokenId) -> Delta {
+        assert_ne!(self.panic, Some(token), "as scripted");
+        if self.stop == Some(token) {
+            return Delta { text: String::new(), stopped: Some(3) };
+        }
+        let text = format!("{}{token}", self.held);
+        self.held = " ";
+        Delta { text, stopped: None }
+    }
+
+    fn finish(&mut self) -> String {
+        self.held.to_owned()
+    }
+}
+
+/// A greedy request.
+pub(crate) fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
+    Request {
+        prompt: prompt.to_vec(),
+        max_tokens,
+        sampling: Sampling::greedy(),
+        end_tokens: Vec::new(),
+        ignore_end: false,
+        text: Box::new(Numbers::default()),
+    }
+}
+
+pub(crate) fn config() -> Config {
+    Config { vocabulary: Some(VOCABULARY), ..Config::default() }
+}
+
+/// An executor without a thread.
+pub(crate) struct Rig {
+    pub(crate) executor: Executor,
+    pub(crate) control: Arc<Control>,
+    pub(crate) clock: Hand,
+    pub(crate) fake: Rc<Fake>,
+    pub(crate) commands: Sender<Command>,
+    status: Arc<Status>,
+    inbox: Receiver<Command>,
+    next: u64,
+    idle_timeout: Duration,
+}
+
+impl Rig {
+    pub(crate) fn new(config: Config) -> Self {
+        let fake = Fake::open();
+        let device: Device = fake.clone();
+        let control = Arc::new(Control::default());
+        let clock = Hand::default();
+        let session = Box::new(Scripted::new(&device, Arc::clone(&control)));
+        let idle_timeout = config.idle_timeout;
+        let parts = Parts { device, session, config, clock: Box::new(clock.clone()) };
+        let (commands, inbox) = mpsc::channel();
+        let executor = Executor::new(parts);
+        let status = Arc::new(Status::new());
+        Self { executor, control, clock, fake, commands, status, inbox, next: 0, idle_timeout }
+    }
+
+    pub(crate) fn submit(&mut self, request: Request) -> Subscription {
+        let id = RequestId(self.next);
+        self.next += 1;
+        let place = Place::take(&self.status, usize::MAX).expect("no bound");
+        let (publisher, subscription) = channel(id, self.commands.clone(), self.idle_timeout);
+        self.send(Command::Submit(Box::new(Submission { id, request, publisher, place })));
+        subscription
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        self.commands.send(command).expect("the inbox lives");
+    }
+
+    pub(crate) fn turn(&mut self) {
+        let inbox = &self.inbox;
+        self.executor.turn(|| inbox.try_recv().ok());
+    }
+
+    /// Turns until nothing is left to do.
+    pub(crate) fn finish(&mut self) {
+        self.turn();
+        for _ in 0..10_000 {
+            if self.executor.is_idle() {
+                return;
+            }
+            self.turn();
+        }
+        panic!("it never ends");
+    }
+
+    pub(crate) fn metrics(&mut self) -> Metrics {
+        Metrics { queued: self.status.metrics().queued, ..self.executor.metrics().clone() }
+    }
+
+    /// Steps so far, one a line.
+    pub(crate) fn steps(&self) -> String {
+        self.control.script().steps.join("\n")
+    }
+
+    /// Every lease is back: slots, bytes, queue places, rows.
+    pub(crate) fn assert_balanced(&mut self) {
+        let metrics = self.metrics();
+        assert_eq!((metrics.queued, metrics.active, metrics.cache_bytes), (0, 0, 0));
+        let script = self.control.script();
+        assert_eq!(script.opened, script.closed);
+    }
+}
+
+/// Everything that a request's consumer has seen.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<TokenId>,
+    pub(crate) progress: Vec<(usize, usize)>,
+    pub(crate) ends: Vec<(Outcome, Usage)>,
+}
+
+impl Answer {
+    fn add(&mut self, event: Event) {
+        assert!(self.ends.is_empty(), "an event after the end: {event:?}");
+        match event {
+            Event::Progress { done, total } => self.progress.push((done, total)),
+            Event::Delta { text, tokens } => {
+                self.text.push_str(&text);
+                self.tokens.extend(tokens);
+            }
+            Event::Finished { outcome, usage } => self.ends.push((outcome, usage)),
+        }
+    }
+
+    /// Takes what is there now.
+    pub(crate) fn read(&mut self, subscription: &mut Subscription) {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(event)) = subscription.poll_recv(&mut context) {
+            self.add(event);
+        }
+    }
+
+    /// Reads to the end, blocking.
+    pub(crate) fn wait(mut subscription: Subscription) -> Self {
+        let mut answer = Self::default();
+        while let Some(event) = subscription.recv() {
+            answer.add(event);
+        }
+        answer
+    }
+
+    pub(crate) fn outcome(&self) -> &Outcome {
+        let [(outcome, _)] = self.ends.as_slice() else { panic!("not one end: {:?}", self.ends) };
+        outcome
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let [(_, usage)] = self.ends.as_slice() else { panic!("not one end: {:?}", self.ends) };
+        *usage
+    }
+
+    pub(crate) fn failure(&self) -> &str {
+        let Outcome::Failed(failure) = self.outcome() else { panic!("no failure: {:?}", self.ends) };
+        &failure.message
+    }
+}
+
+/// Reads a request that has ended already.
+pub(crate) fn read(subscription: &mut Subscription) -> Answer {
+    let mut answer = Answer::default();
+    answer.read(subscription);
+    answer
+}

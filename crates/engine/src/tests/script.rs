@@ -1,0 +1,184 @@
+//! Random scripts: whatever arrives, leaves and fails, no request is lost and every lease comes back.
+
+use super::{
+    rig::{Answer, Rig, config, request},
+    session::{TOKEN_BYTES, Trouble},
+};
+use crate::{command::Command, config::Config, subscription::Subscription};
+use proptest::prelude::*;
+use tandem_contracts::{
+    request::{Outcome, Request, RequestId},
+    sampling::Sampling,
+    tensor::ErrorKind,
+    text::TokenId,
+};
+
+#[derive(Clone, Debug)]
+struct Wish {
+    prompt: Vec<TokenId>,
+    max_tokens: usize,
+    end_tokens: Vec<TokenId>,
+    sampling: Sampling,
+}
+
+impl Wish {
+    fn request(&self) -> Request {
+        Request {
+            end_tokens: self.end_tokens.clone(),
+            sampling: self.sampling.clone(),
+            ..request(&self.prompt, self.max_tokens)
+        }
+    }
+
+    /// The answer of an engine that has nothing else to do and cuts nothing.
+    fn alone(&self) -> Answer {
+        let mut rig = Rig::new(config());
+        let mut subscription = rig.submit(self.request());
+        rig.finish();
+        super::rig::read(&mut subscription)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Submit(Wish),
+    Cancel(prop::sample::Index),
+    Leave(prop::sample::Index),
+    Read(prop::sample::Index),
+    Turn,
+    Pass(u64),
+    Fail(Trouble),
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let sampling =
+        (prop_oneof![Just(0.0_f32), Just(0.7)], any::<u64>(), prop_oneof![Just(1.0_f32), Just(0.9)]);
+    let sampling = sampling.prop_map(|(temperature, seed, top_p)| Sampling {
+        temperature,
+        seed,
+        top_p,
+        ..Sampling::default()
+    });
+    (prop::collection::vec(0_u32..30, 1..25), 1_usize..12, prop::collection::vec(0_u32..30, 0..3), sampling)
+        .prop_map(|(prompt, max_tokens, end_tokens, sampling)| Wish {
+            prompt,
+            max_tokens,
+            end_tokens,
+            sampling,
+        })
+}
+
+fn action(faults: bool) -> impl Strategy<Value = Action> {
+    let trouble =
+        prop_oneof![Just(Trouble::Error(ErrorKind::Device)), Just(Trouble::Error(ErrorKind::Memory))];
+    prop_oneof![
+        4 => wish().prop_map(Action::Submit),
+        1 => any::<prop::sample::Index>().prop_map(Action::Cancel),
+        1 => any::<prop::sample::Index>().prop_map(Action::Leave),
+        2 => any::<prop::sample::Index>().prop_map(Action::Read),
+        8 => Just(Action::Turn),
+        1 => (0_u64..12).prop_map(Action::Pass),
+        u32::from(faults) => trouble.prop_map(Action::Fail),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Config> {
+    let bytes = prop_oneof![Just(None), (10_usize..80).prop_map(|tokens| Some(tokens * TOKEN_BYTES))];
+    (1_usize..5, 1_usize..20, 1_usize..12, bytes).prop_map(
+        |(max_rows, step_tokens, prompt_chunk, cache_bytes)| Config {
+            max_rows,
+            step_tokens,
+            prompt_chunk,
+            cache_bytes,
+            ..config()
+        },
+    )
+}
+
+struct Client {
+    wish: Wish,
+    subscription: Option<Subscription>,
+    answer: Answer,
+    cancelled: bool,
+}
+
+fn play(limits: &Config, actions: Vec<Action>) -> (Rig, Vec<Client>) {
+    let mut rig = Rig::new(limits.clone());
+    let mut clients: Vec<Client> = Vec::new();
+    for action in actions {
+        match action {
+            Action::Submit(wish) => {
+                let subscription = Some(rig.submit(wish.request()));
+                clients.push(Client { wish, subscription, answer: Answer::default(), cancelled: false });
+            }
+            Action::Turn => rig.turn(),
+            Action::Pass(seconds) => rig.clock.pass(seconds),
+            Action::Fail(trouble) => {
+                let mut script = rig.control.script();
+                let next = script.steps.len() + 1;
+                script.at_step.insert(next, trouble);
+            }
+            _ if clients.is_empty() => {}
+            Action::Cancel(index) => {
+                let chosen = index.index(clients.len());
+                clients[chosen].cancelled = true;
+                rig.send(Command::Cancel(RequestId(chosen as u64)));
+            }
+            Action::Leave(index) => {
+                let chosen = index.index(clients.len());
+                clients[chosen].subscription = None;
+            }
+            Action::Read(index) => {
+                let chosen = index.index(clients.len());
+                let Client { subscription, answer, .. } = &mut clients[chosen];
+                subscription.iter_mut().for_each(|subscription| answer.read(subscription));
+            }
+        }
+        let metrics = rig.metrics();
+        assert!(metrics.active <= limits.max_rows);
+        assert!(limits.cache_bytes.is_none_or(|limit| metrics.cache_bytes <= limit));
+    }
+    rig.finish();
+    for Client { subscription, answer, .. } in &mut clients {
+        subscription.iter_mut().for_each(|subscription| answer.read(subscription));
+    }
+    (rig, clients)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_request_ends_once_and_every_lease_comes_back(
+        limits in limits(),
+        actions in prop::collection::vec(action(true), 0..60),
+    ) {
+        let (mut rig, clients) = play(&limits, actions);
+        rig.assert_balanced();
+        prop_assert_eq!(rig.metrics().outcomes.total(), clients.len() as u64);
+        for client in clients.iter().filter(|client| client.subscription.is_some()) {
+            prop_assert_eq!(client.answer.ends.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_rows_answer_is_its_answer_alone(
+        limits in limits(),
+        actions in prop::collection::vec(action(false), 0..60),
+    ) {
+        let (_, clients) = play(&limits, actions);
+        for client in clients.iter().filter(|client| client.subscription.is_some()) {
+            let alone = client.wish.alone();
+            match client.answer.outcome() {
+                Outcome::Cancelled => prop_assert!(alone.tokens.starts_with(&client.answer.tokens)),
+                Outcome::Failed(failure) => prop_assert!(failure.message.contains("budget"), "{failure}"),
+                outcome => {
+                    prop_assert_eq!(outcome, alone.outcome());
+                    prop_assert_eq!(&client.answer.tokens, &alone.tokens);
+                    prop_assert_eq!(&client.answer.text, &alone.text);
+                    prop_assert_eq!(client.answer.usage(), alone.usage());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A session whose logits are a function of a row's tokens, and which fails when it is told to.
+
+use crate::plan::render;
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+};
+use tandem_contracts::{
+    model::{
+        Capabilities, RowState, RowStep, Session, Slot, StatePolicy, Step, Stepped, TokenSource, Wanted,
+    },
+    tensor::{Device, Error, ErrorKind, Result, Tensor},
+    text::TokenId,
+};
+
+/// Width of the logits; the last two ids are padding of the head and would always win.
+pub(crate) const WIDTH: usize = 34;
+/// Ids that may be sampled.
+pub(crate) const VOCABULARY: usize = 32;
+/// Tokens that a row may hold.
+pub(crate) const CONTEXT: usize = 64;
+/// A row that begins with this token gets NaN once it holds [`POISONED`] tokens.
+pub(crate) const POISON: TokenId = 31;
+pub(crate) const POISONED: usize = 6;
+/// Bytes of a cached token.
+pub(crate) const TOKEN_BYTES: usize = 10;
+
+/// What the next call of a kind does instead of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    Error(ErrorKind),
+    Panic,
+}
+
+impl Trouble {
+    fn strike(self, operation: &'static str) -> Result<()> {
+        match self {
+            Self::Error(kind) => Err(Error::new(kind, operation, "as scripted")),
+            Self::Panic => panic!("{operation}: as scripted"),
+        }
+    }
+}
+
+type Hook = Box<dyn FnMut(usize) + Send>;
+
+/// What a test tells the session, and reads from it.
+#[derive(Default)]
+pub(crate) struct Script {
+    /// Steps so far, rendered.
+    pub(crate) steps: Vec<String>,
+    pub(crate) opened: usize,
+    pub(crate) closed: usize,
+    /// Trouble at the step of this number.
+    pub(crate) at_step: BTreeMap<usize, Trouble>,
+    pub(crate) at_open: Option<Trouble>,
+    pub(crate) at_close: Option<Trouble>,
+    /// The step of this number gives a value that cannot be evaluated.
+    pub(crate) at_evaluation: Option<usize>,
+    /// Called at the beginning of every step with its number.
+    pub(crate) hook: Option<Hook>,
+    /// Steps wait while this is set.
+    pub(crate) held: bool,
+}
+
+/// Shared by the test and the session.
+#[derive(Default)]
+pub(crate) struct Control {
+    script: Mutex<Script>,
+    changed: Condvar,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    pub(crate) fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    pub(crate) fn release(&self) {
+        self.script().held = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits until this many steps have begun.
+    pub(crate) fn await_steps(&self, count: usize) {
+        let waiting = |script: &mut Script| script.steps.len() < count;
+        drop(self.changed.wait_while(self.script(), waiting).expect("no step panics with the lock"));
+    }
+}
+
+/// The greedy continuation by the rule that the session's logits follow.
+pub(crate) fn next_token(tokens: &[TokenId]) -> TokenId {
+    (mix(tokens, 1_000) % 30) as TokenId
+}
+
+/// The first `count` tokens that follow a prompt.
+pub(crate) fn continuation(prompt: &[TokenId], count: usize) -> Vec<TokenId> {
+    let mut tokens = prompt.to_vec();
+    (0..count).for_each(|_| tokens.push(next_token(&tokens)));
+    tokens.split_off(prompt.len())
+}
+
+fn mix(tokens: &[TokenId], salt: u64) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325 ^ salt;
+    let hash = tokens.iter().fold(start, |hash, &token| {
+        (hash ^ u64::from(token)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    });
+    (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33
+}
+
+fn logits(tokens: &[TokenId]) -> Vec<f32> {
+    if tokens.first() == Some(&POISON) && tokens.len() >= POISONED {
+        return vec![f32::NAN; WIDTH];
+    }
+    let noise = |id: u64| (mix(tokens, id) % 1_000) as f32 / 500.0;
+    let mut row: Vec<f32> = (0..WIDTH as u64).map(noise).collect();
+    row[next_token(tokens) as usize] = 3.0;
+    row[VOCABULARY..].fill(9.0);
+    row
+}
+
+#[derive(Debug)]
+struct State(Vec<TokenId>);
+
+impl RowState for State {
+    fn tokens(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.len() * TOKEN_BYTES
+    }
+
+    fn reuse_floor(&self) -> usize {
+        0
+    }
+
+    fn fork(&self) -> Result<Box<dyn RowState>> {
+        Ok(Box::new(Self(self.0.clone())))
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// The session itself.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    device: Device,
+    capabilities: Capabilities,
+    rows: BTreeMap<Slot, Vec<TokenId>>,
+    control: Arc<Control>,
+}
+
+impl Scripted {
+    pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
+        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable: false };
+        Self { device: device.clone(), capabilities, rows: BTreeMap::new(), control }
+    }
+
+    fn check(&self, row: &RowStep) -> Result<Vec<TokenId>> {
+        let refuse = |message: &str| Err(Error::new(ErrorKind::State, "step", message));
+        let Some(held) = self.rows.get(&row.slot) else { return refuse("the slot is not open") };
+        let TokenSource::Ids(ids) = &row.tokens else { return refuse("there is no register") };
+        if held.len() != row.position || ids.is_empty() || held.len() + ids.len() > CONTEXT {
+            return refuse("the row disagrees");
+        }
+        Ok([held.as_slice(), ids].concat())
+    }
+
+    fn begin(&self, step: &Step) -> Result<usize> {
+        let mut script = self.control.script();
+        script.steps.push(render(step));
+        let number = script.steps.len();
+        self.control.changed.notify_all();
+        if let Some(hook) = &mut script.hook {
+            hook(number);
+        }
+        let mut script =
+            self.control.changed.wait_while(script, |script| script.held).expect("no step panics");
+        let trouble = script.at_step.remove(&number);
+        drop(script);
+        trouble.map_or(Ok(number), |trouble| trouble.strike("step").map(|()| number))
+    }
+
+    /// A value that the fake can only refuse when it is computed.
+    fn poisoned(&self) -> Result<Tensor> {
+        let plane = self.device.upload_f32(&[0.0], &[1])?;
+        let outside = self.device.upload_i32(&[7], &[1])?;
+        self.device.take(&plane, &outside, 0)
+    }
+}
+
+impl Session for Scripted {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn project_bytes(&self, _policy: &StatePolicy, tokens: usize) -> usize {
+        tokens * TOKEN_BYTES
+    }
+
+    fn open(&mut self, slot: Slot, _policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
+        let trouble = self.control.script().at_open.take();
+        trouble.map_or(Ok(()), |trouble| trouble.strike("open"))?;
+        assert!(state.is_none(), "nothing is stored");
+        assert!(self.rows.insert(slot, Vec::new()).is_none(), "the slot is open");
+        self.control.script().opened += 1;
+        Ok(())
+    }
+
+    fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>> {
+        let trouble = self.control.script().at_close.take();
+        trouble.map_or(Ok(()), |trouble| trouble.strike("close"))?;
+        let tokens = self.rows.remove(&slot);
+        let tokens = tokens.ok_or_else(|| Error::new(ErrorKind::State, "close", "the slot is not open"))?;
+        self.control.script().closed += 1;
+        Ok(Box::new(State(tokens)))
+    }
+
+    fn fork(&mut self, _from: Slot, _to: Slot) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "fork", "not scripted"))
+    }
+
+    fn trim(&mut self, _slot: Slot, _tokens: usize) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "trim", "not scripted"))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<Stepped> {
+        let number = self.begin(step)?;
+        let rows = step.rows.iter().map(|row| Ok((row.slot, self.check(row)?)));
+        let rows: Vec<(Slot, Vec<TokenId>)> = rows.collect::<Result<_>>()?;
+        let wanting = step.rows.iter().zip(&rows).filter(|(row, _)| row.wanted != Wanted::None);
+        let wanted: Vec<f32> = wanting.flat_map(|(_, (_, tokens))| logits(tokens)).collect();
+        let count = step.wanted();
+        let mut touched = vec![self.device.upload_f32(&vec![0.5; step.tokens()], &[step.tokens()])?];
+        if self.control.script().at_evaluation == Some(number) {
+            touched.push(self.poisoned()?);
+        }
+        self.rows.extend(rows);
+        let logits = (count > 0).then(|| self.device.upload_f32(&wanted, &[count, WIDTH])).transpose()?;
+        Ok(Stepped { logits, touched })
+    }
+}
