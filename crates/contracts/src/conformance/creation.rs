@@ -5,7 +5,7 @@ use super::{
     expect::{holds, refused, same},
     host::Host,
 };
-use crate::tensor::{Device, Dtype, ErrorKind, Scalar};
+use crate::tensor::{Device, Dtype, ErrorKind, Precision, Scalar};
 use half::{bf16, f16};
 
 behaviours!("creation":
@@ -53,7 +53,7 @@ pub fn handles_describe_their_value(device: &Device) -> Outcome {
     holds("the storage's device", x.storage().device() == device.id())?;
     holds("the device's own handle", device.device().id() == device.id())?;
     let traits = device.traits();
-    holds("a device has a precision", !traits.precisions.is_empty())?;
+    holds("every device is exact", traits.precisions.contains(&Precision::Exact))?;
     holds("models compute in floats", traits.compute_dtype.is_float())
 }
 

@@ -179,14 +179,8 @@ pub fn affine_equals_mlx(device: &Device) -> Outcome {
     let (_, bounds) = product(&x, &Matrix::affine(&weight), Precision::Exact);
     let expected = get("y")?;
     // Twice: MLX's sum errs as well.
-    let exact = device.linear(&x.upload(device)?, &prepared, exact(device)?)?;
+    let exact = device.linear(&x.upload(device)?, &prepared, Precision::Exact)?;
     near("the golden product", device, &exact, &expected, |i| 2.0 * bounds[i])
-}
-
-/// The exact precision; every device has it.
-fn exact(device: &Device) -> Result<Precision, Broken> {
-    let found = device.traits().precisions.iter().find(|&&precision| precision == Precision::Exact);
-    found.copied().ok_or_else(|| Broken::new("the device has no exact precision"))
 }
 
 /// Dense and affine parts of several formats joined by their outputs give the products of each, in order.
@@ -318,7 +312,7 @@ pub fn wild_ids_are_refused_or_clamped(device: &Device) -> Outcome {
         refused_or(format!("embed {wild}"), device, device.embed(&prepared, &ids), &row)?;
         let choice = device.upload_i32(&[wild], &[1, 1])?;
         let sum = Host::build(Dtype::F32, &[1, 1, 1], |_| 32.0 * nearest as f64);
-        let result = device.gather_linear(&ones, &experts, &choice, exact(device)?);
+        let result = device.gather_linear(&ones, &experts, &choice, Precision::Exact);
         refused_or(format!("gather_linear {wild}"), device, result, &sum)?;
     }
     Ok(())

@@ -8,17 +8,25 @@
 //! [`tolerance`], and wider only where an operation's definition leaves the arithmetic open.
 
 mod affine;
+pub mod attention;
 pub mod binary;
 pub mod creation;
+pub mod error;
 mod expect;
 mod golden;
 mod host;
 pub mod indexing;
+pub mod invariance;
+pub mod layer;
 pub mod layout;
 pub mod linear;
+pub mod memory;
+pub mod mutant;
 pub mod product;
 pub mod quantisation;
 pub mod reduction;
+pub mod refusal;
+mod span;
 pub mod tolerance;
 pub mod unary;
 
@@ -129,6 +137,12 @@ pub fn all() -> impl Iterator<Item = &'static Behaviour> {
         product::BEHAVIOURS,
         quantisation::BEHAVIOURS,
         linear::BEHAVIOURS,
+        layer::BEHAVIOURS,
+        attention::BEHAVIOURS,
+        invariance::BEHAVIOURS,
+        memory::BEHAVIOURS,
+        error::BEHAVIOURS,
+        refusal::BEHAVIOURS,
     ]
     .into_iter()
     .flatten()

@@ -27,11 +27,11 @@ fn floor(dtype: Dtype) -> f64 {
 /// `count` roundings of a result of about this value.
 ///
 /// Operations on 16-bit floats are computed in f32 and rounded once, so `count` is that of f32 operations and the
-/// final rounding is added. It is doubled, because a device may also round an operand or an intermediate result
-/// that it keeps in the dtype.
+/// final rounding is added. There may be two, because a device may also round one intermediate result that it keeps
+/// in the dtype: `(1 + u)^2 - 1`.
 pub fn roundings(dtype: Dtype, count: f64, value: f64) -> f64 {
     let arithmetic = count * unit(Dtype::F32) * value.abs();
-    let storage = if dtype == Dtype::F32 { 0.0 } else { 2.0 * unit(dtype) * value.abs() };
+    let storage = if dtype == Dtype::F32 { 0.0 } else { (2.0 + unit(dtype)) * unit(dtype) * value.abs() };
     arithmetic + storage + floor(dtype)
 }
 

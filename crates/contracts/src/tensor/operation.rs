@@ -196,7 +196,7 @@ pub struct Memory {
     pub peak: usize,
     /// Kept for reuse; [`super::Backend::trim`] gives it back.
     pub cached: usize,
-    /// Ever handed out, reuse of cached memory included; never falls.
+    /// Ever handed out, reuse of cached memory included; never falls. Stays 0 where the device cannot count.
     pub allocated: u64,
 }
 
@@ -207,7 +207,7 @@ pub struct Traits {
     pub name: &'static str,
     /// Dtype in which models compute and keep plain caches.
     pub compute_dtype: Dtype,
-    /// Precisions that products take, the default first.
+    /// Precisions that products take, the default first; `Exact` is among them. Others are `Unsupported`.
     pub precisions: &'static [Precision],
     /// One arithmetic per output element, whatever shares the call.
     pub batch_invariant: bool,
