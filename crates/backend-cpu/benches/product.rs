@@ -4,7 +4,7 @@
 //!
 //! Each weight is there as often as a model of 30 layers has it, so that one row finds it where decoding finds it,
 //! in the outermost cache or in memory. One row is printed as GB of weights read in a second, beside a plain
-//! read of the same bytes; several rows as GFLOP in a second. Figures are the median (and best) of runs that
+//! read of the same bytes; several rows as GFLOP in a second; quantising as billions of inputs in a second. Figures are the median (and best) of runs that
 //! alternate.
 
 use std::hint::black_box;
@@ -184,6 +184,16 @@ fn measure(shape: &Shape, isa: Isa, threads: usize, options: &Options) {
             let name = format!("{}{rows}", if exact { "exact " } else { "" });
             candidates.push(Candidate { name, run: Box::new(run), work });
         }
+    }
+    for rows in [1, 512] {
+        let x: Vec<f32> = noise(rows * shape.width).map(|word| word as f32 / 2e9 - 1.0).collect();
+        let run = move || {
+            for _ in 0..1024 / rows {
+                black_box(weights[0].quantise(pool, &x, rows).expect("quantised"));
+            }
+        };
+        let work = (rows * shape.width * (1024 / rows)) as f64;
+        candidates.push(Candidate { name: format!("quantise {rows}"), run: Box::new(run), work });
     }
     let seconds = race(&mut candidates, threads);
     print!("{:13} {isa} x{threads}", shape.name);

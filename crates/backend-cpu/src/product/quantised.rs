@@ -92,12 +92,18 @@ impl Quantised {
     pub fn fill(&mut self, pool: &Pool, x: &[f32]) -> Result<(), ProductError> {
         check_length("activations", self.rows * self.width, x.len())?;
         let blocks = self.rows.div_ceil(BLOCK_ROWS);
-        let cells = self.writer();
+        let writer = Writer {
+            rows: self.rows,
+            width: self.width,
+            group: self.group,
+            codes: Disjoint::new(self.codes.of_mut()),
+            factors: Disjoint::new(self.factors.of_mut()),
+        };
         let isa = pool.isa();
         let block = |block: usize| {
-            for row in block * BLOCK_ROWS..cells.rows.min((block + 1) * BLOCK_ROWS) {
-                // SAFETY: each row of each block is written once, by the part that has its block.
-                unsafe { cells.row(row, |group| kernel::group(isa, &x[row * cells.width..], group)) }
+            for row in block * BLOCK_ROWS..writer.rows.min((block + 1) * BLOCK_ROWS) {
+                // SAFETY: each row is written once, by the part that has its block.
+                unsafe { kernel::quantise(isa, &x[row * writer.width..][..writer.width], writer.row(row)) }
             }
         };
         if x.len() < SERIAL {
@@ -106,16 +112,6 @@ impl Quantised {
             pool.run(blocks, |part, _| block(part));
         }
         Ok(())
-    }
-
-    fn writer(&mut self) -> Writer<'_> {
-        Writer {
-            rows: self.rows,
-            width: self.width,
-            group: self.group,
-            codes: Disjoint::new(self.codes.of_mut()),
-            factors: Disjoint::new(self.factors.of_mut()),
-        }
     }
 
     /// The block that starts at row `16 * index`.
@@ -140,34 +136,33 @@ struct Writer<'a> {
     factors: Disjoint<'a, f32>,
 }
 
-/// A group to quantise: its first input, and where its codes go.
-pub(super) struct GroupCodes<'a> {
-    pub(super) start: usize,
-    pub(super) codes: &'a mut [i8],
+/// Where a row's codes and factors go; group `i`'s lie `i` steps further.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    group: usize,
+    codes: *mut i8,
+    code_step: usize,
+    /// `d`, and `sum` numbers further `d * sum`.
+    factors: *mut f32,
+    factor_step: usize,
+    sum: usize,
 }
 
 impl Writer<'_> {
-    /// Writes the groups of one row; `quantise` fills a group's codes and gives `d` and `d * sum`.
-    ///
-    /// # Safety
-    ///
-    /// Nobody else writes this row or reads its block meanwhile.
-    unsafe fn row(&self, row: usize, quantise: impl Fn(GroupCodes<'_>) -> (f32, f32)) {
+    /// The place of one row, whose writer must be its only user.
+    fn row(&self, row: usize) -> Row {
         let (first, lane) = (row / BLOCK_ROWS * BLOCK_ROWS, row % BLOCK_ROWS);
         let rows = BLOCK_ROWS.min(self.rows - first);
-        let groups = self.width / self.group;
-        for group in 0..groups {
-            let code = first * self.width + (group * rows + lane) * self.group;
-            let factor = (first * groups + group * rows) * 2 + lane;
-            // SAFETY: these ranges belong to this row and group alone.
-            let (codes, scale, sum) = unsafe {
-                (
-                    self.codes.range(code..code + self.group),
-                    self.factors.range(factor..factor + 1),
-                    self.factors.range(factor + rows..factor + rows + 1),
-                )
-            };
-            (scale[0], sum[0]) = quantise(GroupCodes { start: group * self.group, codes });
+        let (codes, factors) = (first * self.width, first * (self.width / self.group) * 2);
+        let block_codes = codes..codes + rows * self.width;
+        let block_factors = factors..factors + rows * (self.width / self.group) * 2;
+        Row {
+            group: self.group,
+            codes: self.codes.pointer(block_codes).wrapping_add(lane * self.group),
+            code_step: rows * self.group,
+            factors: self.factors.pointer(block_factors).wrapping_add(lane),
+            factor_step: 2 * rows,
+            sum: rows,
         }
     }
 }
