@@ -1,1 +1,20 @@
-//! What tests and benchmarks across crates share.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`device`] | the devices that tests run on, by name |
+//! | [`drive`] | a session driven as an engine drives it, without one |
+//! | [`parity`] | models held to the numbers that mlx-lm computes |
+
+pub mod device;
+pub mod drive;
+pub mod parity;
+
+use std::{error::Error, path::PathBuf};
+
+/// Result of whatever a test does; the message is for people.
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The folder of golden data.
+pub fn fixtures() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures"))
+}

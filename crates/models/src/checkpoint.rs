@@ -22,7 +22,7 @@ use tandem_kv::Geometry;
 const CONFIG: &str = "config.json";
 
 /// The files of one model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Source<'a> {
     /// A folder as MLX and transformers write it.
     Safetensors {
@@ -33,7 +33,7 @@ pub enum Source<'a> {
         /// `model.safetensors.index.json`, if there is one; see [`crate::weights::shards`].
         index: Option<&'a [u8]>,
         /// The weight files.
-        files: &'a [File<'a>],
+        files: Vec<File<'a>>,
     },
     /// One file with everything.
     Gguf(File<'a>),
@@ -71,7 +71,7 @@ impl<'a> Checkpoint<'a> {
                     let more = config::end_tokens(generation);
                     config.add_end_tokens(&more.map_err(|error| error.in_file("generation_config.json"))?);
                 }
-                let weights = Weights::safetensors(files, index)?;
+                let weights = Weights::safetensors(&files, index)?;
                 Ok(Self { config, weights, vocabulary: None, name: None })
             }
         }

@@ -94,9 +94,8 @@ pub(crate) fn safetensors(weights: &BTreeMap<String, Floats>) -> Vec<u8> {
 /// The sample on a fake device.
 pub(crate) fn session() -> Box<dyn Session> {
     let (config, weights) = (config().to_string(), safetensors(&weights()));
-    let files = [File { name: "model.safetensors", bytes: &weights }];
-    let source =
-        Source::Safetensors { config: config.as_bytes(), generation: None, index: None, files: &files };
+    let files = vec![File { name: "model.safetensors", bytes: &weights }];
+    let source = Source::Safetensors { config: config.as_bytes(), generation: None, index: None, files };
     Checkpoint::open(source).unwrap().load(&fake::open(), Options::default()).unwrap()
 }
 

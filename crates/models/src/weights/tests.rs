@@ -159,9 +159,8 @@ fn both_kinds_of_files_give_the_same_weights() {
 fn missing_and_left_over_tensors_are_named() {
     let open = |weights: &std::collections::BTreeMap<String, sample::Floats>| {
         let (config, bytes) = (sample::config().to_string(), sample::safetensors(weights));
-        let files = [File { name: "w", bytes: &bytes }];
-        let source =
-            Source::Safetensors { config: config.as_bytes(), generation: None, index: None, files: &files };
+        let files = vec![File { name: "w", bytes: &bytes }];
+        let source = Source::Safetensors { config: config.as_bytes(), generation: None, index: None, files };
         Checkpoint::open(source)?.load(&fake::open(), Options::default()).map(drop)
     };
     let mut weights = sample::weights();

@@ -1,0 +1,118 @@
+//! One golden model: its files, and what mlx-lm computed with them.
+
+use crate::Result;
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+use tandem_contracts::text::TokenId;
+use tandem_models::{Checkpoint, Source, weights::File};
+
+/// A folder of goldens.
+#[derive(Debug)]
+pub struct Case {
+    /// Name of the folder.
+    pub name: String,
+    config: Vec<u8>,
+    weights: Vec<u8>,
+    /// Greedy runs by name of their prompt.
+    pub greedy: BTreeMap<String, Greedy>,
+    /// Logits of every token of prompt `p24`.
+    pub prompt_logits: Vec<Vec<f32>>,
+    /// Log-probabilities behind each greedy token after prompt `p40`.
+    pub greedy_log_probabilities: Vec<Vec<f32>>,
+}
+
+/// A prompt and its greedy answer.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Greedy {
+    /// Token ids of the prompt.
+    pub prompt: Vec<TokenId>,
+    /// Token ids of the answer.
+    pub tokens: Vec<TokenId>,
+    /// Distance between the two best logits behind each token.
+    pub margins: Vec<f32>,
+}
+
+/// Folders of goldens in a folder, sorted; with a name only that one.
+///
+/// # Errors
+/// The folder cannot be read, or holds no such case.
+pub fn cases(folder: &Path, name: Option<&str>) -> Result<Vec<PathBuf>> {
+    let unreadable = |error| format!("{}: {error}", folder.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let wanted = name.is_none_or(|name| path.file_name().is_some_and(|file| file == name));
+        if wanted && path.join("goldens.json").is_file() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        return Err(format!("{}: holds no such goldens: {}", folder.display(), name.unwrap_or("any")).into());
+    }
+    Ok(found)
+}
+
+impl Case {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    /// A file that is missing or malformed.
+    pub fn read(folder: &Path) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Goldens {
+            greedy: BTreeMap<String, Greedy>,
+        }
+        let bytes = |name: &str| {
+            let path = folder.join(name);
+            fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let goldens: Goldens = serde_json::from_slice(&bytes("goldens.json")?)?;
+        let arrays = bytes("goldens.safetensors")?;
+        let arrays = SafeTensors::deserialize(&arrays)?;
+        Ok(Self {
+            name: folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            config: bytes("config.json")?,
+            weights: bytes("model.safetensors")?,
+            greedy: goldens.greedy,
+            prompt_logits: rows(&arrays, "logits_prompt24")?,
+            greedy_log_probabilities: rows(&arrays, "logprobs_greedy_p40")?,
+        })
+    }
+
+    /// Opens the model.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::open`].
+    pub fn checkpoint(&self) -> Result<Checkpoint<'_>> {
+        let files = vec![File { name: "model.safetensors", bytes: &self.weights }];
+        let source = Source::Safetensors { config: &self.config, generation: None, index: None, files };
+        Ok(Checkpoint::open(source)?)
+    }
+
+    /// A greedy run.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn run(&self, prompt: &str) -> Result<&Greedy> {
+        self.greedy
+            .get(prompt)
+            .ok_or_else(|| format!("{}: no greedy run of prompt: {prompt}", self.name).into())
+    }
+}
+
+/// Rows of a matrix of floats.
+fn rows(arrays: &SafeTensors<'_>, name: &str) -> Result<Vec<Vec<f32>>> {
+    let view = arrays.tensor(name)?;
+    let &[_, width] = view.shape() else { return Err(format!("{name} must be a matrix").into()) };
+    if view.dtype() != Dtype::F32 || width == 0 {
+        return Err(format!("{name} must hold f32, holds: {}", view.dtype()).into());
+    }
+    let floats = view.data().chunks_exact(4).map(|it| f32::from_le_bytes([it[0], it[1], it[2], it[3]]));
+    Ok(floats.collect::<Vec<_>>().chunks(width).map(<[f32]>::to_vec).collect())
+}

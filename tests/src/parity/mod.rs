@@ -1,0 +1,22 @@
+//! Models held to the numbers that mlx-lm computes with the same files.
+//!
+//! ```text
+//!   fixtures/tiny/NAME --Case::read--> config, weights, goldens
+//!                                         | check::run(case, device, tolerance)
+//!                                         v
+//!                                      Report --table::render--> one line of the table
+//! ```
+//!
+//! The margin rule: a token is held against the golden one as long as both agree; where they part, it is a breach if
+//! the golden run's two best logits were further apart than the tolerance's margin, and the end of the comparison of
+//! that run otherwise. The share of compared tokens is part of every report.
+
+mod case;
+mod check;
+mod report;
+mod tolerance;
+
+pub use case::{Case, Greedy, cases};
+pub use check::run;
+pub use report::{Report, json, render};
+pub use tolerance::{Tolerance, Tolerances};
