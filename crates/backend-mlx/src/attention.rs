@@ -4,6 +4,9 @@
 //! kernel, with no mask where every query sees every key, with MLX's causal mode where the queries are the last
 //! positions and no window hides a key, and with a boolean mask otherwise. Columns that no query sees are not cut
 //! out. Scores with a soft cap have no fused kernel; they take the port's own body.
+//!
+//! MLX's fused kernels for the GPU keep scores in f32. On a CPU there are none, and scores would be rounded to the
+//! queries' dtype, so that operands become f32 there.
 
 use crate::{
     device::Mlx,
@@ -14,7 +17,7 @@ use crate::{
 };
 use mlx_rs::{Array, Stream, fast, fast::ScaledDotProductAttentionMask as SdpaMask, ops};
 use std::ops::Range;
-use tandem_contracts::tensor::{Attend, Plane, Result, RowSpan, Run, Tensor, fused, shape};
+use tandem_contracts::tensor::{Attend, Dtype, Plane, Result, RowSpan, Run, Tensor, fused, shape};
 
 pub(crate) fn attend(mlx: &Mlx, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<Tensor> {
     let shape = shape::attend(q, rows, how)?.to_vec();
@@ -27,17 +30,17 @@ pub(crate) fn attend(mlx: &Mlx, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'
         .iter()
         .filter(|row| !row.queries.is_empty())
         .map(|row| {
-            Ok(Row {
-                live: Live::new(row, how),
-                keys: stored(mlx, &row.keys)?,
-                values: stored(mlx, &row.values)?,
-                row,
-            })
+            let (keys, values) = (stored(mlx, &row.keys)?, stored(mlx, &row.values)?);
+            Ok(Row { row, live: Live::new(row, how), keys, values })
         })
         .collect::<Result<Vec<_>>>()?;
+    let scores = if mlx.prefers_f32() { Dtype::F32 } else { q.dtype() };
     mlx.build("attend", (shape, q.dtype()), |stream| {
-        let outputs =
-            rows.iter().map(|row| row.attend(queries, how, sinks, stream)).collect::<Outcome<Vec<_>>>()?;
+        let queries = queries.as_dtype(native(scores))?;
+        // MLX takes sinks of no wider a type than its result.
+        let sinks = sinks.map(|sinks| sinks.as_dtype(native(scores))).transpose()?;
+        let attend = |row: &Row<'_>| row.attend(&queries, how, sinks.as_ref(), stream);
+        let outputs = rows.iter().map(attend).collect::<Outcome<Vec<_>>>()?;
         let joined = match &outputs[..] {
             [one] => one.clone(),
             _ => ops::concatenate(&outputs, 0)?,
@@ -71,9 +74,7 @@ impl Row<'_> {
             (Sight::Causal, _) => Some(SdpaMask::Causal),
             (_, seen) => seen.as_ref().map(SdpaMask::Array),
         };
-        // MLX takes sinks of no wider a type than its result.
-        let sinks = sinks.map(|sinks| sinks.as_dtype(q.dtype())).transpose()?;
-        let output = fast::scaled_dot_product_attention(own, keys, values, how.scale, mask, sinks.as_ref())?;
+        let output = fast::scaled_dot_product_attention(own, keys, values, how.scale, mask, sinks)?;
         output.squeeze_axes(&[0])?.transpose_axes(&[1, 0, 2])
     }
 }
