@@ -39,8 +39,8 @@ pub(crate) struct Parts {
     pub(crate) clock: Box<dyn Clock>,
 }
 
-/// Whether more can come of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether more can come of it. A later course is never left for an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Course {
     /// Requests are taken.
     Open,
@@ -71,7 +71,7 @@ pub(crate) struct Executor {
 struct Iteration {
     step: Step,
     /// One for each row of the step that wanted logits, or why the step failed.
-    choices: std::result::Result<Vec<Choice>, String>,
+    choices: std::result::Result<Vec<Choice>, Fault>,
 }
 
 impl Executor {
@@ -147,9 +147,7 @@ impl Executor {
     }
 
     fn close(&mut self, course: Course) {
-        if self.course != Course::Broken {
-            self.course = course;
-        }
+        self.course = self.course.max(course);
         for submission in mem::take(&mut self.queue).into_values() {
             self.turn_away(*submission, failed("the engine is shutting down, the request had not started"));
         }
@@ -219,8 +217,11 @@ impl Executor {
         }
     }
 
-    /// Runs one step over the rows; `None` when no row has anything to do.
+    /// Runs one step over the rows; `None` when no row has anything to do, or the session cannot be trusted.
     fn forward(&mut self) -> Option<Iteration> {
+        if self.course == Course::Broken {
+            return None;
+        }
         let Config { step_tokens, prompt_chunk, .. } = self.parts.config;
         let counted: Vec<_> = self.rows.iter().map(Row::counted).collect();
         let step = plan(&counted, Limits { step: step_tokens, chunk: prompt_chunk });
@@ -228,14 +229,7 @@ impl Executor {
             return None;
         }
         self.metrics.steps += 1;
-        let result = self.run(&step);
-        let choices = result.map_err(|fault| {
-            self.metrics.failed_steps += 1;
-            if fault.kind == Some(ErrorKind::Memory) {
-                self.parts.device.trim();
-            }
-            fault.message
-        });
+        let choices = self.run(&step);
         Some(Iteration { step, choices })
     }
 
@@ -274,10 +268,7 @@ impl Executor {
         let now = self.parts.clock.now();
         let choices = match choices {
             Ok(choices) => choices,
-            Err(message) => {
-                let carried = |row: &mut Row| step.rows.iter().any(|part| part.slot == row.slot);
-                return self.retire(|row| carried(row).then(|| failed(message.clone())));
-            }
+            Err(fault) => return self.fail(&step, &fault),
         };
         let mut choices = choices.into_iter();
         let mut ended: BTreeMap<Slot, Outcome> = BTreeMap::new();
@@ -297,6 +288,17 @@ impl Executor {
             ended.extend(outcome.map(|outcome| (part.slot, outcome)));
         }
         self.retire(|row| ended.remove(&row.slot).or(row.cancelled.then_some(Outcome::Cancelled)));
+    }
+
+    /// Ends the rows that a failed step carried.
+    fn fail(&mut self, step: &Step, fault: &Fault) {
+        self.metrics.failed_steps += 1;
+        let carried = |row: &mut Row| step.rows.iter().any(|part| part.slot == row.slot);
+        self.retire(|row| carried(row).then(|| failed(fault.message.clone())));
+        if fault.kind == Some(ErrorKind::Memory) {
+            // What the rows held is free now; the next ones start with all of it.
+            self.parts.device.trim();
+        }
     }
 
     /// Ends the rows for which `outcome` gives one, and closes their slots.

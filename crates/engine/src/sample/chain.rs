@@ -10,7 +10,7 @@
 //! - the draw takes the first token whose cumulative weight exceeds the uniform number times the total.
 //!
 //! Weights are relative to the best token's, so the first is 1 and a weight below 2^-24 changes no f32 sum. Such
-//! tokens can never be drawn and are left out from the start, exactly; most of a vocabulary is never sorted.
+//! tokens can never be drawn and are left out from the start, exactly.
 
 use super::threefry::uniform;
 use tandem_contracts::{sampling::Sampling, text::TokenId};

@@ -57,7 +57,7 @@ fn an_evaluation_that_fails_fails_its_rows() {
 }
 
 #[test]
-fn a_step_without_memory_fails_its_rows_and_returns_what_is_cached() {
+fn a_step_without_memory_fails_its_rows() {
     let trouble = Trouble::Error(ErrorKind::Memory);
     let (rig, _) = after_trouble(Some(trouble));
     assert_eq!(rig.executor.course(), Course::Open);

@@ -4,7 +4,7 @@ use super::{
     rig::{Rig, config, read, request},
     session::{TOKEN_BYTES, continuation},
 };
-use crate::{command::Command, config::Config};
+use crate::{command::Command, config::Config, executor::Course};
 use insta::assert_snapshot;
 use std::sync::mpsc;
 use tandem_contracts::{request::Outcome, text::TokenId};
@@ -189,7 +189,12 @@ fn a_shutdown_ends_rows_and_queue_between_two_steps() {
     let mut all = [request(&[1, 2], 3), request(&[1, 2], 3)].map(|request| rig.submit(request));
     rig.turn();
     rig.send(Command::Shutdown);
+    // Whatever still comes does not bring it back.
+    let (reply, drained) = mpsc::channel();
+    rig.send(Command::Drain(reply));
     rig.turn();
+    assert_eq!(rig.executor.course(), Course::Stopped);
+    assert_eq!(drained.try_recv(), Err(mpsc::TryRecvError::Disconnected));
     assert_snapshot!(rig.steps(), @"0@0+2*");
     for subscription in &mut all {
         assert!(read(subscription).failure().starts_with("the engine is shutting down"));
