@@ -2,13 +2,13 @@
 
 use crate::device::CpuDevice;
 use crate::operation::{
-    arithmetic, attention::append, convolution, creation, elementwise, gate, index, linear, matmul, norm,
-    quantise, reduce, rope, softmax, sort, view,
+    arithmetic, attention, attention::append, convolution, creation, elementwise, gate, index, linear,
+    matmul, norm, quantise, reduce, rope, softmax, sort, view,
 };
 use std::ops::Range;
 use tandem_contracts::tensor::{
-    Activation, Affine, Backend, Binary, Device, DeviceId, Dtype, KvWrite, Linear, Memory, Precision,
-    Quantized, Reduce, Result, Rope, Scalar, Tensor, Traits, Unary, Weight,
+    Activation, Affine, Attend, Backend, Binary, Device, DeviceId, Dtype, KvWrite, Linear, Memory, Precision,
+    Quantized, Reduce, Result, Rope, RowSpan, Scalar, Tensor, Traits, Unary, Weight,
 };
 
 impl Backend for CpuDevice {
@@ -207,6 +207,10 @@ impl Backend for CpuDevice {
 
     fn kv_append(&self, plane: Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<Tensor> {
         append::append(self, plane, tokens, writes)
+    }
+
+    fn attend(&self, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<Tensor> {
+        attention::attend(self, q, rows, how)
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
