@@ -1,6 +1,7 @@
-//! Speed of linear products on the shapes of a small model (SmolLM2-135M, groups of 32).
+//! Speed of linear products on the shapes of a small model (SmolLM2-135M).
 //!
-//! `cargo bench -p tandem-backend-cpu --bench product -- [FILTER] [isa=NAME] [threads=1,2] [rows=1,4,512]`
+//! `cargo bench -p tandem-backend-cpu --bench product -- [FILTER] [isa=NAME,...|all] [threads=1,2] [rows=1,4,512]
+//! [group=32]`
 //!
 //! Each weight is there as often as a model of 30 layers has it, so that one row finds it where decoding finds it,
 //! in the outermost cache or in memory. One row is printed as GB of weights read in a second, beside a plain
@@ -17,7 +18,6 @@ use tandem_backend_cpu::memory::{Block, Memory};
 use tandem_backend_cpu::pool::Pool;
 use tandem_backend_cpu::product::{Part, Prepared, Values, Weight};
 
-const GROUP: usize = 32;
 const SAMPLES: usize = 9;
 
 struct Shape {
@@ -42,6 +42,7 @@ struct Options {
     isas: Vec<Isa>,
     threads: Vec<usize>,
     rows: Vec<usize>,
+    group: usize,
 }
 
 fn numbers(list: &str) -> Result<Vec<usize>, String> {
@@ -55,15 +56,18 @@ impl Options {
             isas: vec![Isa::detected()],
             threads: vec![1, 2],
             rows: vec![1, 2, 4, 8, 16, 64, 512],
+            group: 32,
         };
         for argument in std::env::args().skip(1) {
             match argument.split_once('=') {
                 Some(("isa", "all")) => options.isas = Isa::available().collect(),
-                Some(("isa", name)) => {
-                    options.isas = vec![name.parse::<Isa>().map_err(|error| error.to_string())?];
+                Some(("isa", list)) => {
+                    let isa = |name: &str| name.parse::<Isa>().map_err(|error| error.to_string());
+                    options.isas = list.split(',').map(isa).collect::<Result<_, _>>()?;
                 }
                 Some(("threads", list)) => options.threads = numbers(list)?,
                 Some(("rows", list)) => options.rows = numbers(list)?,
+                Some(("group", size)) => options.group = size.parse().map_err(|_| size.to_owned())?,
                 // What cargo itself hands to benchmarks.
                 None if argument == "--bench" => {}
                 _ => options.filter = argument,
@@ -81,14 +85,14 @@ fn noise(count: usize) -> impl Iterator<Item = u32> {
     })
 }
 
-fn prepare(pool: &Pool, memory: &Memory, shape: &Shape) -> Vec<Prepared> {
+fn prepare(pool: &Pool, memory: &Memory, shape: &Shape, group: usize) -> Vec<Prepared> {
     let codes: Vec<u32> = noise(shape.rows * shape.width * shape.bits as usize / 32).collect();
-    let scales: Vec<f16> = noise(shape.rows * shape.width / GROUP)
+    let scales: Vec<f16> = noise(shape.rows * shape.width / group)
         .map(|word| f16::from_f32(0.01 + (word >> 8) as f32 / (1 << 24) as f32 * 0.02))
         .collect();
     let biases: Vec<f16> = scales.iter().map(|scale| f16::from_f32(scale.to_f32() * -7.7)).collect();
     let (scales, biases) = (Values::F16(&scales), Values::F16(&biases));
-    let weight = Weight::Affine { bits: shape.bits, group: GROUP, codes: &codes, scales, biases };
+    let weight = Weight::Affine { bits: shape.bits, group, codes: &codes, scales, biases };
     let part = Part { rows: shape.rows, width: shape.width, weight };
     (0..shape.copies).map(|_| Prepared::new(pool, memory, &[part]).expect("a sound weight")).collect()
 }
@@ -111,11 +115,12 @@ fn read(pool: &Pool, blocks: &[Block]) {
     }
 }
 
-/// One thing to time: a name, the work of one run, and that work in bytes or operations.
+/// One thing to time: where its figure goes in the table, the work of one run in billions, and the run.
 struct Candidate<'a> {
-    name: String,
-    run: Box<dyn FnMut() + 'a>,
+    line: String,
+    column: String,
     work: f64,
+    run: Box<dyn FnMut() + 'a>,
 }
 
 /// Seconds that this thread has had a processor: what one thread takes, however busy the machine is.
@@ -126,80 +131,110 @@ fn processor_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Seconds of one run each, median and best of alternating samples.
+/// Billions of work in a second, median and best of alternating samples.
 fn race(candidates: &mut [Candidate<'_>], threads: usize) -> Vec<(f64, f64)> {
     let mut samples = vec![Vec::new(); candidates.len()];
     for round in 0..=SAMPLES {
         for (candidate, samples) in candidates.iter_mut().zip(&mut samples) {
             let (start, processor) = (Instant::now(), processor_seconds());
             (candidate.run)();
-            if round > 0 && threads == 1 {
-                samples.push(processor_seconds() - processor);
-            } else if round > 0 {
-                samples.push(start.elapsed().as_secs_f64());
+            let seconds =
+                if threads == 1 { processor_seconds() - processor } else { start.elapsed().as_secs_f64() };
+            if round > 0 {
+                samples.push(candidate.work / seconds);
             }
         }
     }
     let median = |mut samples: Vec<f64>| {
         samples.sort_by(f64::total_cmp);
-        (samples[samples.len() / 2], samples[0])
+        (samples[samples.len() / 2], samples[samples.len() - 1])
     };
     samples.into_iter().map(median).collect()
 }
 
-fn measure(shape: &Shape, isa: Isa, threads: usize, options: &Options) {
-    let pool = Pool::new(NonZeroUsize::new(threads).expect("a thread"), isa).expect("a pool");
-    let pool = &pool;
+/// A shape's weights and what is needed to use them.
+struct Subject<'a> {
+    shape: &'a Shape,
+    weights: Vec<Prepared>,
+    memory: Memory,
+}
+
+impl Subject<'_> {
+    /// Gigabytes of all its weights.
+    fn gigabytes(&self) -> f64 {
+        self.weights.iter().map(Prepared::bytes).sum::<usize>() as f64 / 1e9
+    }
+
+    fn product<'a>(&'a self, pool: &'a Pool, rows: usize, exact: bool) -> Candidate<'a> {
+        let shape = self.shape;
+        let x: Vec<f32> = noise(rows * shape.width).map(|word| word as f32 / 2e9 - 1.0).collect();
+        let mut out = self.memory.take(rows * shape.rows * size_of::<f32>()).expect("memory");
+        let operations = 2e-9 * (rows * shape.rows * shape.width) as f64;
+        let copies = ((2.0 / operations) as usize).clamp(1, shape.copies);
+        let (unit, work) =
+            if rows == 1 { ("GB/s", self.gigabytes()) } else { ("GF/s", operations * copies as f64) };
+        let run = move || {
+            for weight in &self.weights[..copies] {
+                let out = out.of_mut();
+                let outcome =
+                    if exact { weight.exact(pool, &x, rows, out) } else { weight.fast(pool, &x, rows, out) };
+                outcome.expect("a product");
+            }
+        };
+        let line = format!("{}{rows} rows, {unit}", if exact { "exact " } else { "" });
+        Candidate { line, column: pool.isa().to_string(), work, run: Box::new(run) }
+    }
+
+    fn quantising<'a>(&'a self, pool: &'a Pool, rows: usize) -> Candidate<'a> {
+        let x: Vec<f32> = noise(rows * self.shape.width).map(|word| word as f32 / 2e9 - 1.0).collect();
+        let turns = 1024 / rows;
+        let run = move || {
+            for _ in 0..turns {
+                black_box(self.weights[0].quantise(pool, &x, rows).expect("quantised"));
+            }
+        };
+        let line = format!("quantise {rows} rows, G/s");
+        let work = 1e-9 * (turns * rows * self.shape.width) as f64;
+        Candidate { line, column: pool.isa().to_string(), work, run: Box::new(run) }
+    }
+}
+
+fn measure(shape: &Shape, threads: usize, options: &Options) {
+    let pool = |isa: &Isa| {
+        let threads = NonZeroUsize::new(threads).expect("a thread");
+        Pool::new(threads, *isa).expect("a pool")
+    };
+    let pools: Vec<Pool> = options.isas.iter().map(pool).collect();
     let memory = Memory::default();
-    let weights = &prepare(pool, &memory, shape);
-    let bytes = weights[0].bytes();
-    let blocks: Vec<Block> = (0..shape.copies)
-        .map(|_| {
-            let mut block = memory.keep(bytes).expect("memory");
+    let weights = prepare(&pools[0], &memory, shape, options.group);
+    let subject = Subject { shape, weights, memory };
+    let plain: Vec<Block> = subject
+        .weights
+        .iter()
+        .map(|weight| {
+            let mut block = subject.memory.keep(weight.bytes()).expect("memory");
             block.of_mut::<u8>().fill(1);
             block
         })
         .collect();
-    let all = (bytes * shape.copies) as f64;
-    let mut candidates =
-        vec![Candidate { name: "read".into(), run: Box::new(|| read(pool, &blocks)), work: all }];
-    for exact in [false, true] {
-        for rows in options.rows.iter().copied().filter(|rows| !exact || matches!(rows, 1 | 512)) {
-            let x: Vec<f32> = noise(rows * shape.width).map(|word| word as f32 / 2e9 - 1.0).collect();
-            let mut out = memory.take(rows * shape.rows * size_of::<f32>()).expect("memory");
-            let operations = 2.0 * (rows * shape.rows * shape.width) as f64;
-            let copies = ((2e9 / operations) as usize).clamp(1, shape.copies);
-            let work = if rows == 1 { all } else { operations * copies as f64 };
-            let run = move || {
-                let out = out.of_mut();
-                for weight in &weights[..copies] {
-                    let outcome = if exact {
-                        weight.exact(pool, &x, rows, out)
-                    } else {
-                        weight.fast(pool, &x, rows, out)
-                    };
-                    outcome.expect("a product");
-                }
-            };
-            let name = format!("{}{rows}", if exact { "exact " } else { "" });
-            candidates.push(Candidate { name, run: Box::new(run), work });
+    let mut candidates = Vec::new();
+    let run = Box::new(|| read(&pools[0], &plain));
+    let column = pools[0].isa().to_string();
+    candidates.push(Candidate { line: "plain read, GB/s".into(), column, work: subject.gigabytes(), run });
+    for rows in &options.rows {
+        candidates.extend(pools.iter().map(|pool| subject.product(pool, *rows, false)));
+        if matches!(rows, 1 | 512) {
+            candidates.extend(pools.iter().map(|pool| subject.product(pool, *rows, true)));
+            candidates.extend(pools.iter().map(|pool| subject.quantising(pool, *rows)));
         }
     }
-    for rows in [1, 512] {
-        let x: Vec<f32> = noise(rows * shape.width).map(|word| word as f32 / 2e9 - 1.0).collect();
-        let run = move || {
-            for _ in 0..1024 / rows {
-                black_box(weights[0].quantise(pool, &x, rows).expect("quantised"));
-            }
-        };
-        let work = (rows * shape.width * (1024 / rows)) as f64;
-        candidates.push(Candidate { name: format!("quantise {rows}"), run: Box::new(run), work });
-    }
-    let seconds = race(&mut candidates, threads);
-    print!("{:13} {isa} x{threads}", shape.name);
-    for (candidate, (median, best)) in candidates.iter().zip(seconds) {
-        let rate = |seconds: f64| candidate.work / seconds / 1e9;
-        print!(" | {}: {:.1} ({:.1})", candidate.name, rate(median), rate(best));
+    let rates = race(&mut candidates, threads);
+    println!("{}, {} x {}, {} threads: median (best)", shape.name, shape.rows, shape.width, threads);
+    for (index, (candidate, (median, best))) in candidates.iter().zip(rates).enumerate() {
+        if index == 0 || candidates[index - 1].line != candidate.line {
+            print!("{}  {:24}", if index == 0 { "" } else { "\n" }, candidate.line);
+        }
+        print!(" {}: {median:7.1} ({best:7.1})", candidate.column);
     }
     println!();
 }
@@ -212,11 +247,11 @@ fn main() {
             std::process::exit(2);
         }
     };
-    for shape in SHAPES.iter().filter(|shape| shape.name.contains(&options.filter)) {
-        for isa in &options.isas {
-            for threads in &options.threads {
-                measure(shape, *isa, *threads, &options);
-            }
+    let wanted =
+        |shape: &&Shape| shape.name.contains(&options.filter) && shape.width.is_multiple_of(options.group);
+    for shape in SHAPES.iter().filter(wanted) {
+        for threads in &options.threads {
+            measure(shape, *threads, &options);
         }
     }
 }

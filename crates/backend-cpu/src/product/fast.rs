@@ -30,7 +30,10 @@ use crate::pool::Scratch;
 
 /// Rows from which on tiles are faster than vectors: a tile costs nearly the same for few rows as for sixteen.
 #[cfg(target_arch = "x86_64")]
-const TILE_ROWS: usize = 8;
+const TILE_ROWS: usize = 12;
+
+/// Bytes of tiles that may wait in the second cache.
+const TILES: usize = 256 << 10;
 
 /// One segment's product for some rows.
 #[derive(Clone, Copy, Debug)]
@@ -64,18 +67,29 @@ impl Fast<'_> {
         assert_eq!(self.input.group(), self.affine.group, "activations in other groups");
         assert_eq!(self.groups() * self.affine.block_bytes(), self.segment.tile_bytes, "another width");
         let blocks = rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS);
+        #[cfg(target_arch = "x86_64")]
+        if isa.limited() == Isa::Amx && rows.len() >= TILE_ROWS {
+            // SAFETY: the caller's promise; the machine has it; the operands were checked.
+            return unsafe { amx::run(self, tiles, blocks, scratch) };
+        }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = scratch;
-        // SAFETY: the caller's promise; `limited` gives only what the machine has; the operands were checked.
-        unsafe {
-            match isa.limited() {
-                #[cfg(target_arch = "x86_64")]
-                Isa::Amx if rows.len() >= TILE_ROWS => amx::run(self, tiles, blocks, scratch),
-                #[cfg(target_arch = "x86_64")]
-                Isa::Amx | Isa::Avx512Vnni => avx512::run(self, tiles, blocks),
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => avx2::run(self, tiles, blocks),
-                _ => portable::run(self, tiles, blocks),
+        // Each block of rows meets as many tiles as stay in the second cache, and stays in the first meanwhile.
+        let some = (TILES / self.segment.tile_bytes.max(1)).clamp(1, tiles.len().max(1));
+        for first in tiles.clone().step_by(some) {
+            let tiles = first..tiles.end.min(first + some);
+            for block in blocks.clone() {
+                let tiles = tiles.clone();
+                // SAFETY: as above, for instruction sets that the machine has.
+                unsafe {
+                    match isa.limited() {
+                        #[cfg(target_arch = "x86_64")]
+                        Isa::Amx | Isa::Avx512Vnni => avx512::run(self, tiles, block),
+                        #[cfg(target_arch = "x86_64")]
+                        Isa::Avx2 => avx2::run(self, tiles, block),
+                        _ => portable::run(self, tiles, block),
+                    }
+                }
             }
         }
     }

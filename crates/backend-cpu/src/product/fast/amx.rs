@@ -20,6 +20,9 @@ use crate::product::quantised::{BLOCK_ROWS, RowBlock};
 const STEPS: usize = 16;
 /// Bytes of unpacked weights that may wait in the second cache.
 const PANELS: usize = 512 << 10;
+/// Groups by which weights are fetched ahead of their use: loads in the bursts of unpacking and of tile products
+/// would wait for memory one after the other.
+const AHEAD: usize = 16;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -56,10 +59,13 @@ unsafe fn run_format<const G: usize, const NIBBLE: bool>(
     blocks: Range<usize>,
     scratch: &mut Scratch,
 ) {
-    let groups = product.groups();
-    let codes = if NIBBLE { groups * G * LANES } else { 0 };
-    let panel = codes + groups * 2 * LINE;
-    let panels = if blocks.len() == 1 { 1 } else { (PANELS / panel.max(1)).clamp(1, tiles.len()) };
+    // What is used once need not be kept from one run of groups to the next.
+    let kept = if blocks.len() == 1 { STEPS } else { product.groups() };
+    let codes = if NIBBLE { kept * G * LANES } else { 0 };
+    let panel = codes + kept * 2 * LINE;
+    // Bytes are used where they are, nibbles where they were unpacked.
+    let held = panel + if NIBBLE { 0 } else { product.segment.tile_bytes };
+    let panels = if blocks.len() == 1 { 1 } else { (PANELS / held.max(1)).clamp(1, tiles.len().max(1)) };
     let space = scratch.lend::<u8>(tile::space(STEPS) + panels * panel);
     let (sums, space) = space.split_at_mut(tile::space(STEPS));
     let mut shape = 0;
@@ -83,6 +89,7 @@ unsafe fn run_format<const G: usize, const NIBBLE: bool>(
                         codes: space,
                         factors: space.add(codes).cast(),
                         sums: sums.as_mut_ptr().cast(),
+                        once: blocks.len() == 1,
                         unpacked: index > blocks.start,
                     };
                     let place = (tile, index * BLOCK_ROWS);
@@ -105,12 +112,15 @@ struct Panel<'a> {
     code_bytes: usize,
     block_bytes: usize,
     product: &'a Fast<'a>,
-    /// Unpacked nibbles, `[groups, G, LANES]` in the order that tiles want.
+    /// Unpacked nibbles, `[groups, G, LANES]` in the order that tiles want; of all groups or, when they are used
+    /// once, of one run.
     codes: *mut u8,
-    /// Scales and biases as f32, `[groups, 2, LANES]`.
+    /// Scales and biases as f32, `[groups, 2, LANES]`, of as many groups.
     factors: *mut f32,
     /// Space for the sums of `STEPS` groups, see [`tile::space`].
     sums: *mut i32,
+    /// Whether there is one block only.
+    once: bool,
     /// Whether `codes` and `factors` are there.
     unpacked: bool,
 }
@@ -134,12 +144,13 @@ impl Panel<'_> {
         unsafe {
             for start in (0..groups).step_by(most) {
                 let steps = most.min(groups - start);
+                let slot = if self.once { 0 } else { start };
                 if !self.unpacked {
-                    (start..start + steps).for_each(|group| self.unpack::<G, NIBBLE>(group));
+                    (0..steps).for_each(|step| self.unpack::<G, NIBBLE>(start + step, slot + step));
                 }
                 let a = rows.codes.as_ptr().add(start * rows.rows * G);
                 let (b, b_step) = if NIBBLE {
-                    (self.codes.cast_const().add(start * G * LANES), G * LANES)
+                    (self.codes.cast_const().add(slot * G * LANES), G * LANES)
                 } else {
                     (self.weights.as_ptr().add(start * self.block_bytes), self.block_bytes)
                 };
@@ -147,7 +158,10 @@ impl Panel<'_> {
                 let sums = products.run::<G>(self.sums);
                 for step in 0..steps {
                     let group = start + step;
-                    let factors = self.factors.add(group * 2 * LANES);
+                    if !self.unpacked {
+                        self.fetch(group + AHEAD);
+                    }
+                    let factors = self.factors.add((slot + step) * 2 * LANES);
                     let (scale, bias) = (_mm512_load_ps(factors), _mm512_load_ps(factors.add(LANES)));
                     let d = rows.factors.as_ptr().add(group * 2 * rows.rows);
                     for (row, total) in totals.iter_mut().enumerate() {
@@ -167,16 +181,28 @@ impl Panel<'_> {
         }
     }
 
-    /// Puts a group's codes into the order that tiles want, and widens its scales and biases.
+    /// Asks for a group's block, here or in the tiles that follow.
+    #[inline]
+    fn fetch(&self, group: usize) {
+        for line in 0..self.block_bytes / LINE {
+            // Beyond the last tile this is no address of ours.
+            let address = self.weights.as_ptr().wrapping_add(group * self.block_bytes + line * LINE);
+            // SAFETY: a prefetch reads nothing and may be given any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+        }
+    }
+
+    /// Puts a group's codes into the order that tiles want, and widens its scales and biases; both into the
+    /// panel's place `slot`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn unpack<const G: usize, const NIBBLE: bool>(&self, group: usize) {
+    unsafe fn unpack<const G: usize, const NIBBLE: bool>(&self, group: usize, slot: usize) {
         let mask = _mm512_set1_epi8(15);
         // SAFETY: the group's block is whole; the panel has space for `G * LANES` codes and two lines of factors.
         unsafe {
             let block = self.weights.as_ptr().add(group * self.block_bytes);
             if NIBBLE {
-                let mut codes = self.codes.add(group * G * LANES);
+                let mut codes = self.codes.add(slot * G * LANES);
                 for line in 0..G / 8 {
                     let line = _mm512_loadu_si512(block.add(line * LINE).cast());
                     let high = _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask);
@@ -187,7 +213,7 @@ impl Panel<'_> {
             }
             let number = self.product.affine.number;
             let scales = block.add(self.code_bytes);
-            let factors = self.factors.add(group * 2 * LANES);
+            let factors = self.factors.add(slot * 2 * LANES);
             _mm512_store_ps(factors, widen(number, scales));
             _mm512_store_ps(factors.add(LANES), widen(number, scales.add(LANES * number.bytes())));
         }

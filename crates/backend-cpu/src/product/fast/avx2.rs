@@ -18,22 +18,20 @@ const HALF: usize = 8;
 ///
 /// As [`Fast::run`], which has checked the operands, on a machine with these instructions.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, blocks: Range<usize>) {
+pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, block: usize) {
+    let rows = product.input.block(block);
     for tile in tiles {
-        for index in blocks.clone() {
-            let rows = product.input.block(index);
-            let mut row = 0;
-            while row < rows.rows {
-                let place = Place { product, tile, rows, first: index * BLOCK_ROWS, row };
-                // SAFETY: the tile and the rows are there, and the cells are the caller's to give.
-                unsafe {
-                    row += match rows.rows - row {
-                        4.. => run_rows::<4>(place),
-                        3 => run_rows::<3>(place),
-                        2 => run_rows::<2>(place),
-                        _ => run_rows::<1>(place),
-                    };
-                }
+        let mut row = 0;
+        while row < rows.rows {
+            let place = Place { product, tile, rows, first: block * BLOCK_ROWS, row };
+            // SAFETY: the tile and the rows are there, and the cells are the caller's to give.
+            unsafe {
+                row += match rows.rows - row {
+                    4.. => run_rows::<4>(place),
+                    3 => run_rows::<3>(place),
+                    2 => run_rows::<2>(place),
+                    _ => run_rows::<1>(place),
+                };
             }
         }
     }

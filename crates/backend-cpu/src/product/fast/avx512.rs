@@ -23,52 +23,53 @@ struct Operands<'a> {
 ///
 /// As [`Fast::run`], which has checked the operands, on a machine with these instructions.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, blocks: Range<usize>) {
+pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, block: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match (product.affine.code, product.affine.group) {
-            (Code::Nibble, 32) => run_format::<32, true>(product, tiles, blocks),
-            (Code::Nibble, 64) => run_format::<64, true>(product, tiles, blocks),
-            (Code::Nibble, _) => run_format::<128, true>(product, tiles, blocks),
-            (Code::Byte, 32) => run_format::<32, false>(product, tiles, blocks),
-            (Code::Byte, 64) => run_format::<64, false>(product, tiles, blocks),
-            (Code::Byte, _) => run_format::<128, false>(product, tiles, blocks),
+            (Code::Nibble, 32) => run_format::<32, true>(product, tiles, block),
+            (Code::Nibble, 64) => run_format::<64, true>(product, tiles, block),
+            (Code::Nibble, _) => run_format::<128, true>(product, tiles, block),
+            (Code::Byte, 32) => run_format::<32, false>(product, tiles, block),
+            (Code::Byte, 64) => run_format::<64, false>(product, tiles, block),
+            (Code::Byte, _) => run_format::<128, false>(product, tiles, block),
         }
     }
 }
 
-/// Splits tiles and rows among kernels: one row takes four tiles at once, several rows one or two.
+/// Splits tiles and rows among kernels: the fewer rows there are, the more tiles a kernel takes at once, to have
+/// enough sums and loads under way.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn run_format<const G: usize, const NIBBLE: bool>(
     product: &Fast<'_>,
     tiles: Range<usize>,
-    blocks: Range<usize>,
+    block: usize,
 ) {
+    let rows = product.input.block(block);
+    let most = match rows.rows {
+        1 | 2 => 4,
+        3 | 4 => 2,
+        _ => 1,
+    };
     let mut tile = tiles.start;
     while tile < tiles.end {
-        let count = match tiles.end - tile {
-            _ if product.input.rows() > 1 => 1,
-            4.. => 4,
-            _ => 1,
+        let count = if tiles.end - tile < most { 1 } else { most };
+        let operands = Operands {
+            weights: product.blocks(tile..tile + count).as_ptr(),
+            tile_bytes: product.segment.tile_bytes,
+            number: product.affine.number,
+            groups: product.groups(),
+            rows,
         };
-        let weights = product.blocks(tile..tile + count).as_ptr();
-        for index in blocks.clone() {
-            let rows = product.input.block(index);
-            let operands = Operands {
-                weights,
-                tile_bytes: product.segment.tile_bytes,
-                number: product.affine.number,
-                groups: product.groups(),
-                rows,
-            };
-            let place = Place { product, tile, row: index * BLOCK_ROWS };
-            // SAFETY: the tiles and rows are there, and the cells are the caller's to give.
-            unsafe {
-                if count == 4 {
-                    tiles_of_rows::<G, NIBBLE, 4, 1>(operands, 0, place);
-                } else {
-                    one_tile::<G, NIBBLE>(operands, place);
-                }
+        let place = Place { product, tile, row: block * BLOCK_ROWS };
+        // SAFETY: the tiles and rows are there, and the cells are the caller's to give.
+        unsafe {
+            match (count, rows.rows) {
+                (4, 1) => tiles_of_rows::<G, NIBBLE, 4, 1>(operands, 0, place),
+                (4, _) => tiles_of_rows::<G, NIBBLE, 4, 2>(operands, 0, place),
+                (2, 3) => tiles_of_rows::<G, NIBBLE, 2, 3>(operands, 0, place),
+                (2, _) => tiles_of_rows::<G, NIBBLE, 2, 4>(operands, 0, place),
+                _ => one_tile::<G, NIBBLE>(operands, place),
             }
         }
         tile += count;
@@ -83,33 +84,36 @@ struct Place<'a> {
     row: usize,
 }
 
+/// All rows of a block, in one or two runs of about the same length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn one_tile<const G: usize, const NIBBLE: bool>(operands: Operands<'_>, place: Place<'_>) {
-    let mut row = 0;
-    while row < operands.rows.rows {
+    let rows = operands.rows.rows;
+    let first = if rows > 8 { rows.div_ceil(2) } else { rows };
+    for (row, count) in [(0, first), (first, rows - first)] {
         // SAFETY: the kernel's rows are within the block.
         unsafe {
-            row += match operands.rows.rows - row {
-                8.. => tiles_of_rows::<G, NIBBLE, 1, 8>(operands, row, place),
+            match count {
+                8 => tiles_of_rows::<G, NIBBLE, 1, 8>(operands, row, place),
                 7 => tiles_of_rows::<G, NIBBLE, 1, 7>(operands, row, place),
                 6 => tiles_of_rows::<G, NIBBLE, 1, 6>(operands, row, place),
                 5 => tiles_of_rows::<G, NIBBLE, 1, 5>(operands, row, place),
                 4 => tiles_of_rows::<G, NIBBLE, 1, 4>(operands, row, place),
                 3 => tiles_of_rows::<G, NIBBLE, 1, 3>(operands, row, place),
                 2 => tiles_of_rows::<G, NIBBLE, 1, 2>(operands, row, place),
-                _ => tiles_of_rows::<G, NIBBLE, 1, 1>(operands, row, place),
-            };
+                1 => tiles_of_rows::<G, NIBBLE, 1, 1>(operands, row, place),
+                _ => {}
+            }
         }
     }
 }
 
-/// `T` tiles and `R` rows from `row` on; gives `R`.
+/// `T` tiles and `R` rows from `row` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, const R: usize>(
     operands: Operands<'_>,
     row: usize,
     place: Place<'_>,
-) -> usize {
+) {
     let Operands { weights, tile_bytes, number, groups, rows } = operands;
     let code_bytes = if NIBBLE { G * LANES / 2 } else { G * LANES };
     let block_bytes = code_bytes + 2 * LANES * number.bytes();
@@ -144,7 +148,6 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
             }
         }
     }
-    R
 }
 
 /// The integer products of a group: `[R][T]` vectors of sixteen lanes.

@@ -9,29 +9,27 @@ use crate::product::quantised::BLOCK_ROWS;
 /// # Safety
 ///
 /// As [`Fast::run`].
-pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, blocks: Range<usize>) {
+pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, block: usize) {
     let affine = product.affine;
+    let rows = product.input.block(block);
     for tile in tiles {
         let weights = product.blocks(tile..tile + 1);
-        for index in blocks.clone() {
-            let rows = product.input.block(index);
-            for row in 0..rows.rows {
-                let mut sums = [0.0; LANES];
-                for (group, block) in weights.chunks_exact(affine.block_bytes()).enumerate() {
-                    let codes = &rows.codes[(group * rows.rows + row) * affine.group..][..affine.group];
-                    let factors = &rows.factors[group * 2 * rows.rows + row..];
-                    let (d, d_sum) = (factors[0], factors[rows.rows]);
-                    let dots = dots(affine, block, codes);
-                    let (scales, biases) = affine.factors(block);
-                    for (lane, sum) in sums.iter_mut().enumerate() {
-                        *sum = (dots[lane] as f32).mul_add(scales[lane] * d, *sum);
-                        *sum = biases[lane].mul_add(d_sum, *sum);
-                    }
+        for row in 0..rows.rows {
+            let mut sums = [0.0; LANES];
+            for (group, block) in weights.chunks_exact(affine.block_bytes()).enumerate() {
+                let codes = &rows.codes[(group * rows.rows + row) * affine.group..][..affine.group];
+                let factors = &rows.factors[group * 2 * rows.rows + row..];
+                let (d, d_sum) = (factors[0], factors[rows.rows]);
+                let dots = dots(affine, block, codes);
+                let (scales, biases) = affine.factors(block);
+                for (lane, sum) in sums.iter_mut().enumerate() {
+                    *sum = (dots[lane] as f32).mul_add(scales[lane] * d, *sum);
+                    *sum = biases[lane].mul_add(d_sum, *sum);
                 }
-                // SAFETY: the caller's promise.
-                let cells = unsafe { product.output.lanes(index * BLOCK_ROWS + row, tile) };
-                cells.copy_from_slice(&sums[..cells.len()]);
             }
+            // SAFETY: the caller's promise.
+            let cells = unsafe { product.output.lanes(block * BLOCK_ROWS + row, tile) };
+            cells.copy_from_slice(&sums[..cells.len()]);
         }
     }
 }
