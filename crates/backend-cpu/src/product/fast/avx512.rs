@@ -8,6 +8,9 @@ use crate::product::exact::widen_avx512 as widen;
 use crate::product::format::{Code, LANES, Number};
 use crate::product::quantised::{BLOCK_ROWS, RowBlock};
 
+/// Bytes by which weights are fetched ahead of their use, here or in the tiles that follow.
+const AHEAD: usize = 8 << 10;
+
 /// What a kernel reads: tiles of blocks and a block of quantised rows.
 #[derive(Clone, Copy)]
 struct Operands<'a> {
@@ -123,6 +126,11 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
     unsafe {
         for group in 0..groups {
             let block = weights.add(group * block_bytes);
+            // Kernels of one or two rows keep enough loads under way by themselves; those of a later run of rows
+            // find the weights in the first cache.
+            if R > 2 && row == 0 {
+                (0..T).for_each(|t| fetch(block.wrapping_add(t * tile_bytes + AHEAD), block_bytes));
+            }
             let codes = rows.codes.as_ptr().add((group * rows.rows + row) * G);
             let factors = rows.factors.as_ptr().add(group * 2 * rows.rows + row);
             let dots = dots::<G, NIBBLE, T, R>(block, tile_bytes, codes);
@@ -147,6 +155,15 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
                 _mm512_mask_storeu_ps(cells.start.add(r * cells.stride), mask, sums[t]);
             }
         }
+    }
+}
+
+/// Asks for some bytes.
+#[inline]
+fn fetch(start: *const u8, bytes: usize) {
+    for at in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch reads nothing and may be given any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at).cast()) }
     }
 }
 
