@@ -11,9 +11,18 @@ use tandem_tests::{
 
 /// Runs one golden model, and fails with the table.
 fn hold(backend: Backend, name: &str) {
+    hold_case(backend, &Case::read(&fixtures().join("tiny").join(name)).unwrap());
+}
+
+/// The model of `tiny/llama` from a GGUF file, held to the same goldens.
+fn hold_gguf(backend: Backend) {
+    let (folder, file) = (fixtures().join("tiny/llama"), fixtures().join("gguf/llama.gguf"));
+    hold_case(backend, &Case::read_gguf(&folder, &file).unwrap());
+}
+
+fn hold_case(backend: Backend, case: &Case) {
     let tolerances = Tolerances::read(&fixtures().join("parity.toml")).unwrap();
-    let case = Case::read(&fixtures().join("tiny").join(name)).unwrap();
-    let report = parity::run(&case, &backend.open().unwrap(), tolerances.of(backend).unwrap()).unwrap();
+    let report = parity::run(case, &backend.open().unwrap(), tolerances.of(backend).unwrap()).unwrap();
     assert!(report.holds(), "\n{}", parity::render(&[report]));
 }
 
@@ -23,15 +32,18 @@ macro_rules! goldens {
 
         mod fake {
             $(#[test] fn $test() { super::hold(super::Backend::Fake, $name); })*
+            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Fake); }
         }
 
         mod cpu {
             $(#[test] fn $test() { super::hold(super::Backend::Cpu, $name); })*
+            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Cpu); }
         }
 
         #[cfg(feature = "mlx")]
         mod mlx {
             $(#[test] fn $test() { super::hold(super::Backend::Mlx, $name); })*
+            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Mlx); }
         }
     };
 }

@@ -16,14 +16,20 @@ use tandem_models::{Checkpoint, Source, weights::File};
 pub struct Case {
     /// Name of the folder.
     pub name: String,
-    config: Vec<u8>,
-    weights: Vec<u8>,
+    model: Model,
     /// Greedy runs by name of their prompt.
     pub greedy: BTreeMap<String, Greedy>,
     /// Logits of every token of prompt `p24`.
     pub prompt_logits: Vec<Vec<f32>>,
     /// Log-probabilities behind each greedy token after prompt `p40`.
     pub greedy_log_probabilities: Vec<Vec<f32>>,
+}
+
+/// The bytes of a model's files.
+#[derive(Debug)]
+enum Model {
+    Folder { config: Vec<u8>, weights: Vec<u8> },
+    Gguf(Vec<u8>),
 }
 
 /// A prompt and its greedy answer.
@@ -64,21 +70,32 @@ impl Case {
     /// # Errors
     /// A file that is missing or malformed.
     pub fn read(folder: &Path) -> Result<Self> {
+        let model = Model::Folder {
+            config: bytes(&folder.join("config.json"))?,
+            weights: bytes(&folder.join("model.safetensors"))?,
+        };
+        Self::with_model(folder, folder, model)
+    }
+
+    /// Reads the goldens of a folder, for the same model in a GGUF file.
+    ///
+    /// # Errors
+    /// A file that is missing or malformed.
+    pub fn read_gguf(folder: &Path, file: &Path) -> Result<Self> {
+        Self::with_model(folder, file, Model::Gguf(bytes(file)?))
+    }
+
+    fn with_model(folder: &Path, named: &Path, model: Model) -> Result<Self> {
         #[derive(Deserialize)]
         struct Goldens {
             greedy: BTreeMap<String, Greedy>,
         }
-        let bytes = |name: &str| {
-            let path = folder.join(name);
-            fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let goldens: Goldens = serde_json::from_slice(&bytes("goldens.json")?)?;
-        let arrays = bytes("goldens.safetensors")?;
+        let goldens: Goldens = serde_json::from_slice(&bytes(&folder.join("goldens.json"))?)?;
+        let arrays = bytes(&folder.join("goldens.safetensors"))?;
         let arrays = SafeTensors::deserialize(&arrays)?;
         Ok(Self {
-            name: folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-            config: bytes("config.json")?,
-            weights: bytes("model.safetensors")?,
+            name: named.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            model,
             greedy: goldens.greedy,
             prompt_logits: rows(&arrays, "logits_prompt24")?,
             greedy_log_probabilities: rows(&arrays, "logprobs_greedy_p40")?,
@@ -90,8 +107,13 @@ impl Case {
     /// # Errors
     /// Those of [`Checkpoint::open`].
     pub fn checkpoint(&self) -> Result<Checkpoint<'_>> {
-        let files = vec![File { name: "model.safetensors", bytes: &self.weights }];
-        let source = Source::Safetensors { config: &self.config, generation: None, index: None, files };
+        let source = match &self.model {
+            Model::Gguf(bytes) => Source::Gguf(File { name: &self.name, bytes }),
+            Model::Folder { config, weights } => {
+                let files = vec![File { name: "model.safetensors", bytes: weights }];
+                Source::Safetensors { config, generation: None, index: None, files }
+            }
+        };
         Ok(Checkpoint::open(source)?)
     }
 
@@ -104,6 +126,10 @@ impl Case {
             .get(prompt)
             .ok_or_else(|| format!("{}: no greedy run of prompt: {prompt}", self.name).into())
     }
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 /// Rows of a matrix of floats.

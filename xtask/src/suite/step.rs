@@ -11,6 +11,9 @@ use crate::{mlx, process, starter, workspace};
 /// The target of the machines that MLX is made for.
 const MACOS: &str = "aarch64-apple-darwin";
 
+/// The feature that brings in the tests of the starter model.
+const STARTER: &str = "tandem-tests/starter";
+
 /// What has steps of its own, and so no part in the step `tests`.
 const TESTED_APART: &[&str] = &["tandem-backend-mlx", "xtask", "xtask-bindings"];
 
@@ -65,7 +68,7 @@ fn format(_quick: bool) -> Result<Outcome> {
 }
 
 fn clippy(_quick: bool) -> Result<Outcome> {
-    passed(&mut workspace::cargo(["clippy", "--all-targets", "--", "-D", "warnings"]))
+    passed(&mut workspace::cargo(["clippy", "--all-targets", "--features", STARTER, "--", "-D", "warnings"]))
 }
 
 /// Layers, bans, licences and the rules on sources; this package's own tests come along.
@@ -90,7 +93,7 @@ fn tests(quick: bool) -> Result<Outcome> {
         workspace::cargo(["test", "--no-fail-fast", "--lib", "--bins", "--tests", "--workspace"]);
     command.args(TESTED_APART.iter().flat_map(|package| ["--exclude", package]));
     if !quick {
-        command.env(starter::VARIABLE, starter::fetch()?);
+        command.args(["--features", "tandem-tests/starter"]).env(starter::VARIABLE, starter::fetch()?);
     }
     tested(&mut command)
 }
@@ -124,7 +127,13 @@ fn mlx_setup(_quick: bool) -> Result<Outcome> {
 fn mlx_clippy(_quick: bool) -> Result<Outcome> {
     let mut command = workspace::cargo(["clippy", "--all-targets", "--package", "tandem-backend-mlx"]);
     command.args(["--package", "xtask-bindings", "--package", "tandem", "--package", "tandem-tests"]);
-    passed(command.args(["--features", "tandem/mlx,tandem-tests/mlx", "--", "-D", "warnings"]))
+    passed(command.args([
+        "--features",
+        "tandem/mlx,tandem-tests/mlx,tandem-tests/starter",
+        "--",
+        "-D",
+        "warnings",
+    ]))
 }
 
 /// One test at a time: MLX counts memory for the whole process.
@@ -133,11 +142,11 @@ fn mlx_tests(_quick: bool) -> Result<Outcome> {
     tested(with_mlx(&mut command).args(["--", "--test-threads=1"]))
 }
 
-/// The cross-crate tests with `mlx` in their name.
+/// The cross-crate tests with `mlx` in their name; those named for both backends ran in the step `tests`.
 fn mlx_end_to_end(_quick: bool) -> Result<Outcome> {
     let mut command = workspace::cargo(["test", "--no-fail-fast", "--package", "tandem-tests"]);
-    command.args(["--features", "mlx"]).env(starter::VARIABLE, starter::fetch()?);
-    tested(with_mlx(&mut command).args(["mlx", "--", "--test-threads=1"]))
+    command.args(["--features", "mlx,starter"]).env(starter::VARIABLE, starter::fetch()?);
+    tested(with_mlx(&mut command).args(["mlx", "--", "--skip", "cpu", "--test-threads=1"]))
 }
 
 /// MLX's compiler for CPU graphs runs the system's C++ compiler; the tests do without.

@@ -5,7 +5,7 @@ use crate::{
 };
 use tandem_contracts::{
     fake,
-    tensor::{Affine, Dtype},
+    tensor::{Affine, Dtype, Element, Quantized},
 };
 
 const FOUR: Option<Scheme> = Some(Scheme::Affine(Affine { bits: 4, group: 32 }));
@@ -181,4 +181,35 @@ fn missing_and_left_over_tensors_are_named() {
     weights.insert("model.norm.weight".into(), sample::Floats { shape: vec![16, 2], ..one });
     let message = open(&weights).unwrap_err().to_string();
     assert_eq!(message, "w: tensor model.norm.weight: must have the shape [32], has: [16, 2]");
+}
+
+/// Each format against what llama.cpp's own package decodes from the same bytes.
+#[test]
+fn every_format_of_gguf_is_decoded_as_ggml_does() {
+    let bytes = include_bytes!("../../../../fixtures/gguf/blocks.gguf");
+    let expected = include_bytes!("../../../../fixtures/gguf/blocks.safetensors");
+    let expected = ::safetensors::SafeTensors::deserialize(expected).unwrap();
+    let device = fake::open();
+    let mut weights = Weights::gguf(Gguf::parse(File { name: "w", bytes }).unwrap(), 1, 1);
+    for name in ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"] {
+        let dense = match weights.matrix(name, None, [3, 96], &device).unwrap() {
+            Weight::Dense(dense) => device.cast(&dense, Dtype::F32).unwrap(),
+            // Scales of f32, so that the products are as exact as ggml's.
+            Weight::Affine(quantized) => device
+                .dequantize(&Quantized {
+                    scales: device.cast(&quantized.scales, Dtype::F32).unwrap(),
+                    biases: device.cast(&quantized.biases, Dtype::F32).unwrap(),
+                    ..quantized
+                })
+                .unwrap(),
+        };
+        let expected: Vec<f32> =
+            expected.tensor(name).unwrap().data().chunks_exact(4).map(f32::read).collect();
+        let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        for (got, expected) in dense.to_vec::<f32>().unwrap().iter().zip(&expected) {
+            // Codes shifted by 8 or 128 round once more, by the last bit of the largest value at most.
+            assert!((got - expected).abs() <= largest * f32::EPSILON, "{name}: {got} is not {expected}");
+        }
+    }
+    weights.finish().unwrap();
 }
