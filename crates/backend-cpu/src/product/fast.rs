@@ -32,6 +32,10 @@ use crate::pool::Scratch;
 #[cfg(target_arch = "x86_64")]
 const TILE_ROWS: usize = 12;
 
+/// Bytes by which vector kernels fetch weights ahead of their use, here or in the tiles that follow.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 8 << 10;
+
 /// Bytes of tiles that may wait in the second cache.
 const TILES: usize = 256 << 10;
 
@@ -103,5 +107,16 @@ impl Fast<'_> {
     fn blocks(&self, tiles: Range<usize>) -> &[u8] {
         let bytes = self.segment.tile_bytes;
         &self.segment.expert(self.expert)[tiles.start * bytes..tiles.end * bytes]
+    }
+}
+
+/// Asks for some bytes, which need not exist.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn fetch(start: *const u8, bytes: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for at in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch reads nothing and may be given any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at).cast()) }
     }
 }

@@ -32,12 +32,7 @@ pub(in crate::product) unsafe fn widen(number: Number, bytes: *const u8) -> __m2
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn decode_affine(affine: Affine, block: &[u8], panel: &mut [f32]) {
     debug_assert!(block.len() == affine.block_bytes() && panel.len() == affine.group * LANES);
-    // As in the 512-bit kernel, for each half of the lanes.
-    let (bits, positions): (u32, &[i32]) = match affine.code {
-        Code::Nibble => (4, &[0, 8, 16, 24, 4, 12, 20, 28]),
-        Code::Byte => (8, &[0, 8, 16, 24]),
-    };
-    let mask = _mm256_set1_epi32((1 << bits) - 1);
+    let mask = _mm256_set1_epi32(if affine.code == Code::Nibble { 15 } else { 255 });
     for half in 0..2 {
         // SAFETY: lines lie within the codes, factors behind them; each input has sixteen places in the panel.
         unsafe {
@@ -45,13 +40,22 @@ pub(super) unsafe fn decode_affine(affine: Affine, block: &[u8], panel: &mut [f3
             let scale = widen(affine.number, factors);
             let bias = widen(affine.number, factors.add(affine.scale_bytes()));
             let mut weights = panel.as_mut_ptr().add(half * 8);
+            let mut put = |shifted: __m256i| {
+                let code = _mm256_cvtepi32_ps(_mm256_and_si256(shifted, mask));
+                _mm256_storeu_ps(weights, _mm256_add_ps(_mm256_mul_ps(scale, code), bias));
+                weights = weights.add(LANES);
+            };
             for line in 0..affine.code_bytes() / 64 {
                 let line = _mm256_loadu_si256(block.as_ptr().add(line * 64 + half * 32).cast());
-                for position in positions {
-                    let shifted = _mm256_srl_epi32(line, _mm_cvtsi32_si128(*position));
-                    let code = _mm256_cvtepi32_ps(_mm256_and_si256(shifted, mask));
-                    _mm256_storeu_ps(weights, _mm256_add_ps(_mm256_mul_ps(scale, code), bias));
-                    weights = weights.add(LANES);
+                put(line);
+                put(_mm256_srli_epi32::<8>(line));
+                put(_mm256_srli_epi32::<16>(line));
+                put(_mm256_srli_epi32::<24>(line));
+                if affine.code == Code::Nibble {
+                    put(_mm256_srli_epi32::<4>(line));
+                    put(_mm256_srli_epi32::<12>(line));
+                    put(_mm256_srli_epi32::<20>(line));
+                    put(_mm256_srli_epi32::<28>(line));
                 }
             }
         }

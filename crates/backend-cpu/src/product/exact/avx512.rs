@@ -32,26 +32,29 @@ pub(in crate::product) unsafe fn widen(number: Number, bytes: *const u8) -> __m5
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn decode_affine(affine: Affine, block: &[u8], panel: &mut [f32]) {
     debug_assert!(block.len() == affine.block_bytes() && panel.len() == affine.group * LANES);
-    // Each line of 64 bytes gives 8 (nibbles) or 4 (bytes) inputs; input `n` of a line is `bits` wide at this
-    // position of each lane.
-    let (bits, positions): (u32, &[u32]) = match affine.code {
-        Code::Nibble => (4, &[0, 8, 16, 24, 4, 12, 20, 28]),
-        Code::Byte => (8, &[0, 8, 16, 24]),
-    };
-    let mask = _mm512_set1_epi32((1 << bits) - 1);
+    let mask = _mm512_set1_epi32(if affine.code == Code::Nibble { 15 } else { 255 });
     // SAFETY: lines lie within the codes, factors behind them; each input has sixteen places in the panel.
     unsafe {
         let factors = block.as_ptr().add(affine.code_bytes());
         let scale = widen(affine.number, factors);
         let bias = widen(affine.number, factors.add(affine.scale_bytes()));
         let mut weights = panel.as_mut_ptr();
+        let mut put = |shifted: __m512i| {
+            let code = _mm512_cvtepi32_ps(_mm512_and_si512(shifted, mask));
+            _mm512_storeu_ps(weights, _mm512_add_ps(_mm512_mul_ps(scale, code), bias));
+            weights = weights.add(LANES);
+        };
         for line in 0..affine.code_bytes() / 64 {
             let line = _mm512_loadu_si512(block.as_ptr().add(line * 64).cast());
-            for position in positions {
-                let shifted = _mm512_srl_epi32(line, _mm_cvtsi32_si128(*position as i32));
-                let code = _mm512_cvtepi32_ps(_mm512_and_si512(shifted, mask));
-                _mm512_storeu_ps(weights, _mm512_add_ps(_mm512_mul_ps(scale, code), bias));
-                weights = weights.add(LANES);
+            put(line);
+            put(_mm512_srli_epi32::<8>(line));
+            put(_mm512_srli_epi32::<16>(line));
+            put(_mm512_srli_epi32::<24>(line));
+            if affine.code == Code::Nibble {
+                put(_mm512_srli_epi32::<4>(line));
+                put(_mm512_srli_epi32::<12>(line));
+                put(_mm512_srli_epi32::<20>(line));
+                put(_mm512_srli_epi32::<28>(line));
             }
         }
     }

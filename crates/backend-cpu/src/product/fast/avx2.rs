@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::Fast;
+use super::{AHEAD, Fast, fetch};
 use crate::product::exact::widen_avx2 as widen;
 use crate::product::format::{Code, LANES, Number};
 use crate::product::quantised::{BLOCK_ROWS, RowBlock};
@@ -73,6 +73,9 @@ unsafe fn tile<const G: usize, const NIBBLE: bool, const R: usize>(place: Place<
     let weights = product.blocks(tile..tile + 1);
     let mut sums = [[_mm256_setzero_ps(); R]; 2];
     for (group, block) in weights.chunks_exact(product.affine.block_bytes()).enumerate() {
+        if row == 0 {
+            fetch(block.as_ptr().wrapping_add(AHEAD), block.len());
+        }
         // SAFETY: blocks are whole; the row block holds a run of codes and two factors for each group and row,
         // and `row + R` is at most its rows.
         unsafe {

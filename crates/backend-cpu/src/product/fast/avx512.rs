@@ -3,13 +3,10 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::Fast;
+use super::{AHEAD, Fast, fetch};
 use crate::product::exact::widen_avx512 as widen;
 use crate::product::format::{Code, LANES, Number};
 use crate::product::quantised::{BLOCK_ROWS, RowBlock};
-
-/// Bytes by which weights are fetched ahead of their use, here or in the tiles that follow.
-const AHEAD: usize = 8 << 10;
 
 /// What a kernel reads: tiles of blocks and a block of quantised rows.
 #[derive(Clone, Copy)]
@@ -155,15 +152,6 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
                 _mm512_mask_storeu_ps(cells.start.add(r * cells.stride), mask, sums[t]);
             }
         }
-    }
-}
-
-/// Asks for some bytes.
-#[inline]
-fn fetch(start: *const u8, bytes: usize) {
-    for at in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch reads nothing and may be given any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at).cast()) }
     }
 }
 
