@@ -1,14 +1,13 @@
-//! Norms, rotary positions, convolution and gated activations.
+//! Norms, rotary positions and convolution.
 
 use super::{
     Outcome, behaviours,
-    expect::{near, same, same_bits},
+    expect::{near, same},
     golden::Golden,
-    host::{Host, indices},
+    host::{Host, with},
     tolerance::{accumulated, roundings, unit},
-    unary::erf,
 };
-use crate::tensor::{Activation, Device, Dtype, Rope, fused};
+use crate::tensor::{Device, Dtype, Rope};
 
 behaviours!("layer":
     rms_norm_of_rows,
@@ -18,8 +17,6 @@ behaviours!("layer":
     rope_equals_mlx,
     rope_of_nothing_keeps_values,
     conv1d_correlates_each_channel,
-    gated_activations,
-    gated_is_its_body,
 );
 
 const FLOATS: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
@@ -35,7 +32,7 @@ pub fn rms_norm_of_rows(device: &Device) -> Outcome {
             for (weight, epsilon) in [(None, 1e-5), (Some(&weight), 1e-6), (Some(&weight), 0.5)] {
                 let scaled = |index: &[usize]| {
                     let row: Vec<f64> =
-                        (0..width).map(|i| host.at(&super::host::with(index, shape.len() - 1, i))).collect();
+                        (0..width).map(|i| host.at(&with(index, shape.len() - 1, i))).collect();
                     let mean = row.iter().map(|x| x * x).sum::<f64>() / width as f64;
                     let i = index[shape.len() - 1];
                     row[i] / (mean + f64::from(epsilon)).sqrt()
@@ -68,7 +65,7 @@ pub fn layer_norm_of_rows(device: &Device) -> Outcome {
                 let mut bounds = Vec::new();
                 let expected = Host::build(dtype, shape, |index| {
                     let row: Vec<f64> =
-                        (0..width).map(|i| host.at(&super::host::with(index, shape.len() - 1, i))).collect();
+                        (0..width).map(|i| host.at(&with(index, shape.len() - 1, i))).collect();
                     let mean = row.iter().sum::<f64>() / width as f64;
                     let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / width as f64;
                     let i = index[shape.len() - 1];
@@ -212,62 +209,6 @@ pub fn conv1d_correlates_each_channel(device: &Device) -> Outcome {
                 let place = format!("{dtype:?} {shape:?} {taps} taps, {form}");
                 near(place, device, &device.conv1d(&x, &weight)?, &expected, bound)?;
             }
-        }
-    }
-    Ok(())
-}
-
-const ACTIVATIONS: [Activation; 3] = [Activation::Silu, Activation::GeluTanh, Activation::Gelu];
-
-fn activate(activation: Activation, x: f64) -> f64 {
-    match activation {
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::GeluTanh => {
-            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
-            x / 2.0 * (1.0 + inner.tanh())
-        }
-        Activation::Gelu => x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2)),
-    }
-}
-
-/// Every activation of joined halves, dense and strided, zero tokens. `1 + tanh` and `1 + erf` cancel below zero, so
-/// the bound is relative to the operands; `erf` itself may err by 1e-6, and a body in 16 bits rounds about ten times.
-pub fn gated_activations(device: &Device) -> Outcome {
-    for dtype in FLOATS {
-        for [tokens, width] in [[3, 10], [1, 66], [0, 4]] {
-            let host = Host::sample(dtype, &[tokens, 2 * width], 119);
-            let up = |index: &[usize]| host.at(&[index[0], width + index[1]]);
-            for activation in ACTIVATIONS {
-                let shape = [tokens, width];
-                let expected =
-                    Host::build(dtype, &shape, |index| activate(activation, host.at(index)) * up(index));
-                let sizes: Vec<f64> =
-                    indices(&shape).iter().map(|index| (host.at(index) * up(index)).abs()).collect();
-                let bound = |i: usize| {
-                    let narrow = if dtype == Dtype::F32 { 0.0 } else { 10.0 * unit(dtype) * sizes[i] };
-                    roundings(dtype, 32.0, sizes[i]) + 1e-6 * sizes[i] + narrow
-                };
-                for (form, x) in host.forms(device)? {
-                    let place = format!("{activation:?} {dtype:?} {shape:?}, {form}");
-                    near(place, device, &device.gated(&x, activation)?, &expected, bound)?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// An override gives what the provided body gives: bit for bit where the device has one arithmetic.
-pub fn gated_is_its_body(device: &Device) -> Outcome {
-    let host = Host::sample(Dtype::F32, &[3, 38], 120);
-    for activation in ACTIVATIONS {
-        let x = host.upload(device)?;
-        let (own, body) = (device.gated(&x, activation)?, fused::gated(device, &x, activation)?);
-        if device.traits().batch_invariant {
-            same_bits(format!("{activation:?}"), device, &own, &body)?;
-        } else {
-            let expected = Host::download(device, &body)?;
-            near(format!("{activation:?}"), device, &own, &expected, |_| 64.0 * unit(Dtype::F32) * 16.0)?;
         }
     }
     Ok(())

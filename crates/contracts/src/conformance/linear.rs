@@ -5,16 +5,16 @@
 //! errs by up to half of it, so an output by up to `max|x| / 254` times the sum of the weights' magnitudes.
 
 use super::{
-    Broken, Outcome,
+    Outcome,
     affine::{Codes, formats},
     behaviours,
-    expect::{holds, near, same, same_bits},
+    expect::{holds, near, same},
     golden::Golden,
     host::Host,
     indexing::refused_or,
     tolerance::{accumulated, roundings, unit},
 };
-use crate::tensor::{Affine, Binary, Device, Dtype, Linear, Precision, Tensor, Weight};
+use crate::tensor::{Affine, Device, Dtype, Linear, Precision, Weight};
 
 behaviours!("linear":
     prepared_weights_describe_themselves,
@@ -27,15 +27,13 @@ behaviours!("linear":
     gathered_experts,
     embedded_rows,
     wild_ids_are_refused_or_clamped,
-    norm_linear_is_its_body,
-    linear_add_is_its_body,
 );
 
 const FLOATS: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
 
 /// A weight on the host: what its product should be, and how exactly.
 #[derive(Clone, Debug)]
-struct Matrix {
+pub(super) struct Matrix {
     /// `[outputs, inputs]`, exact.
     values: Host,
     /// What roundings of a weight's dequantisation are relative to.
@@ -49,7 +47,7 @@ impl Matrix {
         Self { values: weight.clone(), magnitudes: weight.map(f64::abs), roundoff: 0.0 }
     }
 
-    fn affine(weight: &Codes) -> Self {
+    pub(super) fn affine(weight: &Codes) -> Self {
         // Two roundings: of the product and of the sum.
         Self {
             values: weight.values(),
@@ -97,7 +95,7 @@ impl Matrix {
 }
 
 /// Expected product of every row, with bounds.
-fn product(x: &Host, weight: &Matrix, precision: Precision) -> (Host, Vec<f64>) {
+pub(super) fn product(x: &Host, weight: &Matrix, precision: Precision) -> (Host, Vec<f64>) {
     let inputs = weight.values.shape[1];
     let rows = x.values.chunks(inputs).map(|row| weight.times(row, x.dtype, precision));
     let (values, bounds): (Vec<f64>, Vec<f64>) = rows.flatten().unzip();
@@ -314,52 +312,6 @@ pub fn wild_ids_are_refused_or_clamped(device: &Device) -> Outcome {
         let sum = Host::build(Dtype::F32, &[1, 1, 1], |_| 32.0 * nearest as f64);
         let result = device.gather_linear(&ones, &experts, &choice, Precision::Exact);
         refused_or(format!("gather_linear {wild}"), device, result, &sum)?;
-    }
-    Ok(())
-}
-
-/// Operands for the fused products: 3 tokens of 64, and a prepared affine weight of 7 outputs.
-fn fused_operands(device: &Device) -> Result<(Tensor, Linear), Broken> {
-    let weight = Codes::sample(Affine { bits: 4, group: 32 }, Dtype::F32, &[7, 64], 104).weight(device)?;
-    Ok((Host::sample(Dtype::F32, &[3, 64], 105).upload(device)?, device.prepare_linear(&[weight])?))
-}
-
-/// An override equals its body: bit for bit where the device has one arithmetic, else within a few roundings.
-fn held_to_body(device: &Device, place: String, fused: &Tensor, body: &Tensor) -> Outcome {
-    if device.traits().batch_invariant {
-        return same_bits(place, device, fused, body);
-    }
-    let expected = Host::download(device, body)?;
-    let largest = expected.values.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
-    near(place, device, fused, &expected, |_| roundings(Dtype::F32, 256.0, largest))
-}
-
-/// `norm_linear` is `rms_norm`, then `linear`.
-pub fn norm_linear_is_its_body(device: &Device) -> Outcome {
-    let (x, prepared) = fused_operands(device)?;
-    let scale = Host::sample(Dtype::F32, &[64], 106).upload(device)?;
-    for &precision in device.traits().precisions {
-        let normal = device.rms_norm(&x, Some(&scale), 1e-5)?;
-        let body = device.linear(&normal, &prepared, precision)?;
-        let fused = device.norm_linear(&x, (&scale, 1e-5), &prepared, precision)?;
-        held_to_body(device, format!("{precision:?}"), &fused, &body)?;
-    }
-    Ok(())
-}
-
-/// `linear_add` is `linear`, then a sum with the residual; the residual's older handle keeps its value.
-pub fn linear_add_is_its_body(device: &Device) -> Outcome {
-    let (x, prepared) = fused_operands(device)?;
-    let residual = Host::sample(Dtype::F32, &[3, 7], 107);
-    for &precision in device.traits().precisions {
-        let kept = residual.upload(device)?;
-        let product = device.linear(&x, &prepared, precision)?;
-        let body = device.binary(Binary::Add, kept.clone(), &product)?;
-        let fused = device.linear_add(kept.clone(), &x, &prepared, precision)?;
-        held_to_body(device, format!("{precision:?}"), &fused, &body)?;
-        same("the residual", device, &kept, &residual)?;
-        let last = device.linear_add(residual.upload(device)?, &x, &prepared, precision)?;
-        held_to_body(device, format!("{precision:?}, last handle"), &last, &body)?;
     }
     Ok(())
 }

@@ -11,8 +11,8 @@ mod affine;
 pub mod attention;
 pub mod binary;
 pub mod creation;
-pub mod error;
 mod expect;
+pub mod fusion;
 mod golden;
 mod host;
 pub mod indexing;
@@ -116,11 +116,12 @@ impl fmt::Display for Behaviour {
     }
 }
 
-/// Lists the behaviours of a file.
+/// Lists the behaviours of a file; those `beside` another device take it as their second argument.
 macro_rules! behaviours {
-    ($group:literal: $($name:ident),* $(,)?) => {
-        pub(super) const BEHAVIOURS: &[$crate::conformance::Behaviour] =
-            &[$($crate::conformance::Behaviour::alone($group, stringify!($name), $name)),*];
+    ($group:literal: $($name:ident),* $(,)?) => { behaviours!($group, alone: $($name),*); };
+    ($group:literal, $check:ident: $($name:ident),* $(,)?) => {
+        pub(in crate::conformance) const BEHAVIOURS: &[$crate::conformance::Behaviour] =
+            &[$($crate::conformance::Behaviour::$check($group, stringify!($name), $name)),*];
     };
 }
 use behaviours;
@@ -138,11 +139,15 @@ pub fn all() -> impl Iterator<Item = &'static Behaviour> {
         quantisation::BEHAVIOURS,
         linear::BEHAVIOURS,
         layer::BEHAVIOURS,
+        fusion::BEHAVIOURS,
         attention::BEHAVIOURS,
         invariance::BEHAVIOURS,
+        invariance::attention::BEHAVIOURS,
         memory::BEHAVIOURS,
-        error::BEHAVIOURS,
-        refusal::BEHAVIOURS,
+        refusal::plain::BEHAVIOURS,
+        refusal::product::BEHAVIOURS,
+        refusal::span::BEHAVIOURS,
+        refusal::foreign::BEHAVIOURS,
     ]
     .into_iter()
     .flatten()
