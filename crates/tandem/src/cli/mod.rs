@@ -1,0 +1,205 @@
+//! The command line: what was typed.
+//!
+//! [`Cli`] is exactly the text of the command, the environment (`TANDEM_*`) and their defaults; [`crate::setting`]
+//! says what it means. Nothing below reads the environment.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::{net::IpAddr, path::PathBuf};
+
+/// Runs language models on this machine: in the terminal, or behind an OpenAI-compatible server.
+#[derive(Debug, Parser)]
+#[command(name = "tandem", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Show the whole chain of causes of an error, and more of what happens.
+    #[arg(long, short, global = true)]
+    pub verbose: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Talk to a model in the terminal.
+    #[command(after_help = "EXAMPLE:\n  tandem chat --model SmolLM2-135M-Instruct.gguf")]
+    Chat(Chat),
+    /// Answer one prompt and leave.
+    #[command(
+        after_help = "EXAMPLE:\n  tandem generate --model model.gguf -p \"What is the capital of France?\""
+    )]
+    Generate(Generate),
+    /// Serve a model over HTTP.
+    #[command(after_help = "EXAMPLE:\n  tandem serve --model model.gguf --port 8080")]
+    Serve(Serve),
+}
+
+/// Where a model comes from and what runs it.
+#[derive(Args, Debug)]
+pub(crate) struct Model {
+    /// A model folder (config.json, *.safetensors, tokenizer.json) or a GGUF file.
+    #[arg(long, short, value_name = "DIR|FILE.gguf", env = "TANDEM_MODEL")]
+    pub(crate) model: PathBuf,
+
+    /// What computes.
+    #[arg(long, value_enum, default_value_t = Backend::preferred(), env = "TANDEM_BACKEND")]
+    pub backend: Backend,
+
+    /// Threads of the CPU backend [default: the physical cores].
+    #[arg(long, value_name = "N", env = "TANDEM_THREADS")]
+    pub threads: Option<usize>,
+
+    /// Arithmetic of weight products: `fast` has 8-bit activations, `exact` floats.
+    #[arg(long, value_enum, env = "TANDEM_PRECISION")]
+    pub precision: Option<Precision>,
+}
+
+/// How answers are sampled. What is absent comes from the model's own generation settings.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Sampling {
+    /// 0 always takes the most likely token; higher is more varied.
+    #[arg(long, value_name = "T")]
+    pub temperature: Option<f32>,
+
+    /// Sample among the most likely tokens that together reach this probability.
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f32>,
+
+    /// Sample among this many most likely tokens; 0 is all.
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
+
+    /// Drop tokens less likely than this fraction of the most likely one.
+    #[arg(long, value_name = "P")]
+    pub min_p: Option<f32>,
+
+    /// Seed; the same seed gives the same answer [default: a new one each time].
+    #[arg(long)]
+    pub seed: Option<u64>,
+
+    /// Most tokens of an answer.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub max_tokens: usize,
+}
+
+/// `tandem chat`.
+#[derive(Args, Debug)]
+pub(crate) struct Chat {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub(crate) model: Model,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub sampling: Sampling,
+
+    /// Instructions for the whole conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+}
+
+/// `tandem generate`.
+#[derive(Args, Debug)]
+pub(crate) struct Generate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub(crate) model: Model,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub sampling: Sampling,
+
+    /// The prompt; `-` reads it from standard input.
+    #[arg(long, short, value_name = "TEXT")]
+    pub prompt: String,
+
+    /// Instructions before the prompt.
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    pub system: Option<String>,
+
+    /// Continue the text as it is, without the model's chat template.
+    #[arg(long)]
+    pub raw: bool,
+
+    /// End the answer before this text; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+}
+
+/// `tandem serve`.
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub(crate) model: Model,
+
+    /// Address to listen on.
+    #[arg(long, default_value = "127.0.0.1", env = "TANDEM_HOST")]
+    pub host: IpAddr,
+
+    /// Port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 8080, env = "TANDEM_PORT")]
+    pub port: u16,
+
+    /// Name of the model in requests [default: the file's or folder's name].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model_name: Option<String>,
+
+    /// Most tokens of an answer, whatever a request asks for [default: up to the context window].
+    #[arg(long, value_name = "N")]
+    pub max_tokens: Option<usize>,
+
+    /// Requests that may wait; more are answered with status 429.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub queue: usize,
+
+    /// Seconds that running answers may take to finish at shutdown.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub drain_timeout: u64,
+
+    /// Listen on an address that other machines reach, though there is no authentication.
+    #[arg(long)]
+    pub insecure_no_auth: bool,
+}
+
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// Tandem's own CPU kernels.
+    Cpu,
+    /// Apple's MLX.
+    Mlx,
+}
+
+impl Backend {
+    /// MLX where Metal is, the CPU elsewhere.
+    fn preferred() -> Self {
+        if cfg!(target_os = "macos") || cfg!(not(feature = "cpu")) { Self::Mlx } else { Self::Cpu }
+    }
+}
+
+/// Arithmetic of weight products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Precision {
+    /// 8-bit activations, integer products.
+    Fast,
+    /// Floats on dequantised weights.
+    Exact,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_unknown_flag_is_refused_with_the_nearest_name() {
+        let error = Cli::try_parse_from(["tandem", "serve", "--model", "m", "--prot", "1"])
+            .expect_err("unknown flag");
+        assert!(error.to_string().contains("--port"), "{error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! The program's commands, from outside: answers on standard output, errors as one line with a hint.
+
+use crate::support::{Folder, tandem, tiny_model};
+use std::fs;
+
+fn fails(model: &std::path::Path) -> String {
+    let output = tandem(&["generate", "--backend", "cpu", "-p", "x", "--model", model.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn one_prompt_gives_one_answer_that_a_seed_repeats() {
+    let model = tiny_model("generate");
+    let generate = |seed: &str| {
+        let output = tandem(&[
+            "generate",
+            "--backend",
+            "cpu",
+            "-p",
+            "Owls are",
+            "--raw",
+            "--max-tokens",
+            "16",
+            "--seed",
+            seed,
+            "--model",
+            model.path().to_str().unwrap(),
+        ]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(!generate("1").trim().is_empty());
+    assert_eq!(generate("1"), generate("1"));
+    assert_ne!(generate("1"), generate("2"));
+}
+
+#[test]
+fn a_model_that_is_not_there_is_one_line_and_a_hint() {
+    let error = fails(std::path::Path::new("/nowhere/model.gguf"));
+    assert!(error.starts_with("error: /nowhere/model.gguf: "), "{error}");
+    assert_eq!(error.lines().count(), 2, "{error}");
+    assert!(error.lines().nth(1).unwrap().starts_with("hint: "), "{error}");
+}
+
+#[test]
+fn a_truncated_file_is_named() {
+    let model = tiny_model("truncated");
+    let weights = model.path().join("model.safetensors");
+    let bytes = fs::read(&weights).unwrap();
+    for length in [0, 7, 100, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&weights, &bytes[..length]).unwrap();
+        assert!(fails(model.path()).contains("model.safetensors"), "{length} bytes");
+    }
+}
+
+#[test]
+fn a_lying_header_is_refused() {
+    let model = tiny_model("lying");
+    let weights = model.path().join("model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    bytes[..8].copy_from_slice(&(u64::MAX >> 1).to_le_bytes());
+    fs::write(&weights, &bytes).unwrap();
+    assert!(fails(model.path()).contains("model.safetensors"));
+}
+
+#[test]
+fn an_unknown_family_is_answered_with_those_that_are_known() {
+    let model = tiny_model("unknown");
+    let config = model.path().join("config.json");
+    let text = fs::read_to_string(&config).unwrap().replace("\"llama\"", "\"lllama\"");
+    fs::write(&config, text).unwrap();
+    let error = fails(model.path());
+    assert!(error.contains("lllama") && error.contains("smollm3"), "{error}");
+}
+
+#[test]
+fn garbage_is_no_model() {
+    let folder = Folder::new("garbage");
+    let file = folder.path().join("model.gguf");
+    fs::write(&file, b"GGUF\x03\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f").unwrap();
+    assert!(fails(&file).contains("model.gguf"));
+    assert!(fails(folder.path()).contains("config.json"));
+}
