@@ -1,0 +1,114 @@
+//! Errors on the wire: a status and OpenAI's envelope.
+
+use crate::error::{Error, ErrorKind};
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+use tandem_contracts::request::Rejection;
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ApiError {
+    pub(super) status: StatusCode,
+    pub(super) message: String,
+    pub(super) param: Option<String>,
+    pub(super) code: Option<&'static str>,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), param: None, code: None }
+    }
+
+    /// 400: the request itself is wrong.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 400: this field is wrong.
+    pub(crate) fn field(param: &str, message: impl Into<String>) -> Self {
+        Self { param: Some(param.to_owned()), ..Self::invalid(message) }
+    }
+
+    /// 501: a known field or value that is not served.
+    pub(crate) fn unsupported(param: &str, message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::NOT_IMPLEMENTED, message);
+        Self { param: Some(param.to_owned()), code: Some("unsupported_execution"), ..error }
+    }
+
+    pub(crate) fn code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// The envelope.
+    pub(crate) fn body(&self) -> Value {
+        let kind = match self.status.as_u16() {
+            401 => "authentication_error",
+            429 => "rate_limit_error",
+            501 => "unsupported_execution",
+            status if status >= 500 => "server_error",
+            _ => "invalid_request_error",
+        };
+        json!({"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}})
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        let message = rejection.to_string();
+        match rejection {
+            Rejection::EmptyPrompt => Self::invalid(message),
+            Rejection::NoTokens => Self::field("max_tokens", message),
+            Rejection::ContextExceeded { .. } => {
+                Self::field("messages", message).code("context_length_exceeded")
+            }
+            Rejection::UnknownToken { .. } => Self::invalid(message),
+            Rejection::Sampling(error) => Self::field(error.field, message),
+            Rejection::QueueFull { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            Rejection::Closed(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message),
+        }
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Refused => Self::field("messages", error.message()),
+            ErrorKind::Encode => Self::invalid(error.message()),
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.message()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlong_prompt_is_named_with_both_numbers() {
+        let error = ApiError::from(Rejection::ContextExceeded { prompt: 9000, context: 8192 });
+        insta::assert_snapshot!(error.body(), @r#"{"error":{"message":"this model's context is 8192 tokens, the prompt has: 9000","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#);
+        assert_eq!(error.into_response().status(), 400);
+    }
+
+    #[test]
+    fn a_full_queue_says_when_to_come_back() {
+        let response = ApiError::from(Rejection::QueueFull { limit: 64 }).into_response();
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()["retry-after"], "1");
+    }
+}
