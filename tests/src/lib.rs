@@ -1,10 +1,13 @@
+//! What tests and benchmarks across crates share.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`bench`] | speed, in turns with a peer |
 //! | [`device`] | the devices that tests run on, by name |
 //! | [`drive`] | a session driven as an engine drives it, without one |
 //! | [`parity`] | models held to the numbers that mlx-lm computes |
 
+pub mod bench;
 pub mod device;
 pub mod drive;
 pub mod parity;

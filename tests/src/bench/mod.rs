@@ -1,0 +1,15 @@
+//! Speed, measured in turns: ours, the peer's, ours, the peer's, so that a drifting machine drifts for both.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`case`] | what is measured, in the words that both sides share |
+//! | [`ours`] | a case on one of our devices, through the model port |
+//! | [`peer`] | the same case in llama.cpp's own benchmark programs |
+//! | [`bandwidth`] | how fast this machine reads memory |
+//! | [`report`] | medians, ratios, the table and the JSON beside it |
+
+pub mod bandwidth;
+pub mod case;
+pub mod ours;
+pub mod peer;
+pub mod report;
