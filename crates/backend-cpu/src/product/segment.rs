@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use super::error::ProductError;
 use super::format::{Affine, Code, Format, LANES, Number};
-use super::part::{Part, Values, Weight, unpack};
+use super::part::{Part, Values, Weight, arrange};
 use crate::memory::{Block, Memory};
-use crate::pool::{Disjoint, Pool};
+use crate::pool::{Disjoint, Pool, Scratch};
 
 /// See the module.
 #[derive(Debug)]
@@ -45,8 +45,7 @@ impl Segment {
             let rows = first..rows.min(first + LANES);
             match format {
                 Format::Affine(affine) => {
-                    let codes = scratch.lend(source.width);
-                    source.pack_affine(affine, index / tiles, rows, tile, codes);
+                    source.pack_affine(affine, index / tiles, rows, tile, scratch);
                 }
                 Format::Dense(number) => source.pack_dense(number, index / tiles, rows, tile),
             }
@@ -101,22 +100,20 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     fn format(&self) -> Format {
-        let number = |values: fn(&Part<'a>) -> [Values<'a>; 2]| {
-            let values = self.parts.iter().flat_map(values);
-            Number::narrowest(values.flat_map(|values| (0..values.len()).map(move |index| values.at(index))))
-        };
         match self.parts[0].weight {
             Weight::Affine { bits, group, .. } => {
-                let number = number(|part| match part.weight {
+                let factors = self.parts.iter().flat_map(|part| match part.weight {
                     Weight::Affine { scales, biases, .. } => [scales, biases],
                     Weight::Dense(_) => [Values::F32(&[]); 2],
                 });
-                Format::Affine(Affine { code: code(bits), group, number })
+                Format::Affine(Affine { code: code(bits), group, number: Values::narrowest(factors) })
             }
-            Weight::Dense(_) => Format::Dense(number(|part| match part.weight {
-                Weight::Affine { .. } => [Values::F32(&[]); 2],
-                Weight::Dense(values) => [values, Values::F32(&[])],
-            })),
+            Weight::Dense(_) => {
+                Format::Dense(Values::narrowest(self.parts.iter().map(|part| match part.weight {
+                    Weight::Affine { .. } => Values::F32(&[]),
+                    Weight::Dense(values) => values,
+                })))
+            }
         }
     }
 
@@ -139,22 +136,33 @@ impl<'a> Source<'a> {
         expert: usize,
         rows: Range<usize>,
         tile: &mut [u8],
-        unpacked: &mut [u8],
+        scratch: &mut Scratch,
     ) {
+        // Four bytes of a row for each line of the tile.
+        let count = self.width / if affine.code == Code::Nibble { 2 } else { 1 };
+        let (lines, spare) = scratch.lend::<u8>(LANES * count + self.width).split_at_mut(LANES * count);
+        lines[rows.len() * count..].fill(0);
         for (lane, row) in rows.enumerate() {
             let (part, index) = self.locate(expert, row);
             let Weight::Affine { bits, codes, scales, biases, .. } = part.weight else { continue };
             let words = self.width * bits as usize / 32;
-            unpack(bits, &codes[index * words..][..words], unpacked);
+            let source = &codes[index * words..][..words];
+            arrange(bits, affine.code, source, &mut lines[lane * count..][..count], spare);
             let groups = self.width / affine.group;
-            for (group, block) in tile.chunks_exact_mut(affine.block_bytes()).enumerate() {
-                let (codes, factors) = block.split_at_mut(affine.code_bytes());
-                affine.pack(codes, lane, &unpacked[group * affine.group..][..affine.group]);
-                let size = affine.number.bytes();
-                let (scale, bias) = factors.split_at_mut(affine.scale_bytes());
-                let lane = lane * size..(lane + 1) * size;
-                affine.number.write(&mut scale[lane.clone()], scales.at(index * groups + group));
-                affine.number.write(&mut bias[lane], biases.at(index * groups + group));
+            let factors = index * groups..(index + 1) * groups;
+            let (step, size) = (affine.block_bytes(), affine.number.bytes());
+            let scale = affine.code_bytes() + lane * size;
+            if groups > 0 {
+                scales.slice(factors.clone()).scatter(affine.number, &mut tile[scale..], step);
+                biases.slice(factors).scatter(affine.number, &mut tile[scale + affine.scale_bytes()..], step);
+            }
+        }
+        let codes = tile
+            .chunks_exact_mut(affine.block_bytes())
+            .flat_map(|block| block[..affine.code_bytes()].chunks_exact_mut(LANES * 4));
+        for (line, codes) in codes.enumerate() {
+            for (lane, codes) in codes.chunks_exact_mut(4).enumerate() {
+                codes.copy_from_slice(&lines[lane * count + line * 4..][..4]);
             }
         }
     }
@@ -164,9 +172,9 @@ impl<'a> Source<'a> {
         for (lane, row) in rows.enumerate() {
             let (part, index) = self.locate(expert, row);
             let Weight::Dense(values) = part.weight else { continue };
-            for (input, lanes) in tile.chunks_exact_mut(LANES * size).take(self.width).enumerate() {
-                number
-                    .write(&mut lanes[lane * size..(lane + 1) * size], values.at(index * self.width + input));
+            if self.width > 0 {
+                let row = values.slice(index * self.width..(index + 1) * self.width);
+                row.scatter(number, &mut tile[lane * size..], LANES * size);
             }
         }
     }
