@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use half::f16;
+use half::{bf16, f16};
 use tandem_backend_cpu::isa::Isa;
 use tandem_backend_cpu::memory::{Block, Memory};
 use tandem_backend_cpu::pool::Pool;
@@ -28,11 +28,15 @@ struct Shape {
     copies: usize,
 }
 
-const SHAPES: [Shape; 5] = [
+/// Bits of a weight in bf16, without codes.
+const DENSE: u32 = 16;
+
+const SHAPES: [Shape; 6] = [
     Shape { name: "qkv", rows: 960, width: 576, bits: 4, copies: 30 },
     Shape { name: "attention out", rows: 576, width: 576, bits: 4, copies: 30 },
     Shape { name: "gate-up", rows: 3072, width: 576, bits: 4, copies: 30 },
     Shape { name: "down", rows: 576, width: 1536, bits: 4, copies: 30 },
+    Shape { name: "dense gate-up", rows: 3072, width: 576, bits: DENSE, copies: 30 },
     Shape { name: "head", rows: 49152, width: 576, bits: 8, copies: 1 },
 ];
 
@@ -86,15 +90,23 @@ fn noise(count: usize) -> impl Iterator<Item = u32> {
 }
 
 fn prepare(pool: &Pool, memory: &Memory, shape: &Shape, group: usize) -> Vec<Prepared> {
-    let codes: Vec<u32> = noise(shape.rows * shape.width * shape.bits as usize / 32).collect();
-    let scales: Vec<f16> = noise(shape.rows * shape.width / group)
+    let (rows, width, bits) = (shape.rows, shape.width, shape.bits);
+    let prepare = |weight| -> Vec<Prepared> {
+        let part = Part { rows, width, weight };
+        (0..shape.copies).map(|_| Prepared::new(pool, memory, &[part]).expect("a sound weight")).collect()
+    };
+    if bits == DENSE {
+        let weights: Vec<bf16> =
+            noise(rows * width).map(|word| bf16::from_f32(word as f32 / 2e9 - 1.0)).collect();
+        return prepare(Weight::Dense(Values::Bf16(&weights)));
+    }
+    let codes: Vec<u32> = noise(rows * width * bits as usize / 32).collect();
+    let scales: Vec<f16> = noise(rows * width / group)
         .map(|word| f16::from_f32(0.01 + (word >> 8) as f32 / (1 << 24) as f32 * 0.02))
         .collect();
     let biases: Vec<f16> = scales.iter().map(|scale| f16::from_f32(scale.to_f32() * -7.7)).collect();
     let (scales, biases) = (Values::F16(&scales), Values::F16(&biases));
-    let weight = Weight::Affine { bits: shape.bits, group, codes: &codes, scales, biases };
-    let part = Part { rows: shape.rows, width: shape.width, weight };
-    (0..shape.copies).map(|_| Prepared::new(pool, memory, &[part]).expect("a sound weight")).collect()
+    prepare(Weight::Affine { bits, group, codes: &codes, scales, biases })
 }
 
 /// Reads as many bytes as the weights have, in the parts that a product would use.
@@ -223,7 +235,7 @@ fn measure(shape: &Shape, threads: usize, options: &Options) {
     candidates.push(Candidate { line: "plain read, GB/s".into(), column, work: subject.gigabytes(), run });
     for rows in &options.rows {
         candidates.extend(pools.iter().map(|pool| subject.product(pool, *rows, false)));
-        if matches!(rows, 1 | 512) {
+        if matches!(rows, 1 | 512) && shape.bits != DENSE {
             candidates.extend(pools.iter().map(|pool| subject.product(pool, *rows, true)));
             candidates.extend(pools.iter().map(|pool| subject.quantising(pool, *rows)));
         }

@@ -1,7 +1,7 @@
 //! Products in f32 on dequantised weights.
 //!
 //! ```text
-//! w = scale * code + bias          both steps rounded (the product is exact for 16-bit scales)
+//! w = fma(scale, code, bias)       with scales of 16 bits the same as two steps: their product is exact
 //! y = fma(x[k], w[k], y)           for k = 0, 1, 2, ... starting from 0
 //! ```
 //!
@@ -20,6 +20,8 @@ use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 pub(super) use {avx2::widen as widen_avx2, avx512::widen as widen_avx512};
 
+#[cfg(target_arch = "x86_64")]
+use super::fast::fetch;
 use super::format::{Format, LANES};
 use super::output::Output;
 use super::segment::Segment;
@@ -114,6 +116,12 @@ impl Exact<'_> {
     fn decode(&self, isa: Isa, tile: usize, start: usize, panel: &mut [f32]) {
         let tile_bytes = self.segment.tile_bytes;
         let tile = &self.segment.expert(self.expert)[tile * tile_bytes..][..tile_bytes];
+        // The next stretch of this tile; those of other tiles come first, and the processor does not see this far.
+        #[cfg(target_arch = "x86_64")]
+        {
+            let next = self.segment.format.tile_bytes(DEPTH);
+            fetch(tile.as_ptr().wrapping_add(self.segment.format.tile_bytes(start) + next), next);
+        }
         match self.segment.format {
             Format::Affine(affine) => {
                 let blocks =

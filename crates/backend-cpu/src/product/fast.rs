@@ -113,7 +113,7 @@ impl Fast<'_> {
 /// Asks for some bytes, which need not exist.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn fetch(start: *const u8, bytes: usize) {
+pub(super) fn fetch(start: *const u8, bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for at in (0..bytes).step_by(64) {
         // SAFETY: a prefetch reads nothing and may be given any address.

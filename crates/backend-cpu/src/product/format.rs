@@ -132,14 +132,14 @@ impl Format {
         }
     }
 
-    /// The weight of one row and input of a tile, as `scale * code + bias` with both steps rounded.
+    /// The weight of one row and input of a tile, rounded once: `fma(scale, code, bias)`.
     pub(super) fn weight(self, tile: &[u8], lane: usize, input: usize) -> f32 {
         match self {
             Self::Affine(affine) => {
                 let block = &tile[input / affine.group * affine.block_bytes()..];
                 let code = f32::from(affine.code(block, lane, input % affine.group));
                 let (scales, biases) = block[affine.code_bytes()..].split_at(affine.scale_bytes());
-                affine.number.read(scales, lane) * code + affine.number.read(biases, lane)
+                affine.number.read(scales, lane).mul_add(code, affine.number.read(biases, lane))
             }
             Self::Dense(number) => number.read(tile, input * LANES + lane),
         }

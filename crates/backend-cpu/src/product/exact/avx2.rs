@@ -42,7 +42,7 @@ pub(super) unsafe fn decode_affine(affine: Affine, block: &[u8], panel: &mut [f3
             let mut weights = panel.as_mut_ptr().add(half * 8);
             let mut put = |shifted: __m256i| {
                 let code = _mm256_cvtepi32_ps(_mm256_and_si256(shifted, mask));
-                _mm256_storeu_ps(weights, _mm256_add_ps(_mm256_mul_ps(scale, code), bias));
+                _mm256_storeu_ps(weights, _mm256_fmadd_ps(scale, code, bias));
                 weights = weights.add(LANES);
             };
             for line in 0..affine.code_bytes() / 64 {

@@ -32,29 +32,40 @@ pub(in crate::product) unsafe fn widen(number: Number, bytes: *const u8) -> __m5
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn decode_affine(affine: Affine, block: &[u8], panel: &mut [f32]) {
     debug_assert!(block.len() == affine.block_bytes() && panel.len() == affine.group * LANES);
-    let mask = _mm512_set1_epi32(if affine.code == Code::Nibble { 15 } else { 255 });
     // SAFETY: lines lie within the codes, factors behind them; each input has sixteen places in the panel.
     unsafe {
         let factors = block.as_ptr().add(affine.code_bytes());
         let scale = widen(affine.number, factors);
         let bias = widen(affine.number, factors.add(affine.scale_bytes()));
         let mut weights = panel.as_mut_ptr();
-        let mut put = |shifted: __m512i| {
-            let code = _mm512_cvtepi32_ps(_mm512_and_si512(shifted, mask));
-            _mm512_storeu_ps(weights, _mm512_add_ps(_mm512_mul_ps(scale, code), bias));
+        let mut put = |code: __m512| {
+            _mm512_storeu_ps(weights, _mm512_fmadd_ps(scale, code, bias));
             weights = weights.add(LANES);
         };
+        // A permutation looks at the low four bits of an index alone, and so turns nibbles into floats.
+        let floats = _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.);
+        let nibble = |shifted: __m512i| _mm512_permutexvar_ps(shifted, floats);
+        let low = _mm512_set1_epi32(255);
+        let byte = |shifted: __m512i| _mm512_cvtepi32_ps(_mm512_and_si512(shifted, low));
         for line in 0..affine.code_bytes() / 64 {
             let line = _mm512_loadu_si512(block.as_ptr().add(line * 64).cast());
-            put(line);
-            put(_mm512_srli_epi32::<8>(line));
-            put(_mm512_srli_epi32::<16>(line));
-            put(_mm512_srli_epi32::<24>(line));
-            if affine.code == Code::Nibble {
-                put(_mm512_srli_epi32::<4>(line));
-                put(_mm512_srli_epi32::<12>(line));
-                put(_mm512_srli_epi32::<20>(line));
-                put(_mm512_srli_epi32::<28>(line));
+            match affine.code {
+                Code::Nibble => {
+                    put(nibble(line));
+                    put(nibble(_mm512_srli_epi32::<8>(line)));
+                    put(nibble(_mm512_srli_epi32::<16>(line)));
+                    put(nibble(_mm512_srli_epi32::<24>(line)));
+                    put(nibble(_mm512_srli_epi32::<4>(line)));
+                    put(nibble(_mm512_srli_epi32::<12>(line)));
+                    put(nibble(_mm512_srli_epi32::<20>(line)));
+                    put(nibble(_mm512_srli_epi32::<28>(line)));
+                }
+                Code::Byte => {
+                    put(byte(line));
+                    put(byte(_mm512_srli_epi32::<8>(line)));
+                    put(byte(_mm512_srli_epi32::<16>(line)));
+                    put(byte(_mm512_srli_epi32::<24>(line)));
+                }
             }
         }
     }

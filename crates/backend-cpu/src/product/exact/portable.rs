@@ -7,7 +7,8 @@ pub(super) fn decode_affine(affine: Affine, block: &[u8], panel: &mut [f32]) {
     let (scales, biases) = affine.factors(block);
     for (input, weights) in panel.chunks_exact_mut(LANES).enumerate() {
         for (lane, weight) in weights.iter_mut().enumerate() {
-            *weight = scales[lane] * f32::from(affine.code(block, lane, input)) + biases[lane];
+            let code = f32::from(affine.code(block, lane, input));
+            *weight = scales[lane].mul_add(code, biases[lane]);
         }
     }
 }

@@ -158,8 +158,8 @@ impl Matrix {
         let weight = |k: usize| match self.kind {
             Kind::Affine { group, .. } => {
                 let factor = (row * self.width + k) / group;
-                let product = self.scales.values().at(factor) * f32::from(self.codes[row * self.width + k]);
-                product + self.biases.values().at(factor)
+                let (scale, bias) = (self.scales.values().at(factor), self.biases.values().at(factor));
+                scale.mul_add(f32::from(self.codes[row * self.width + k]), bias)
             }
             Kind::Dense(_) => self.scales.values().at(row * self.width + k),
         };
