@@ -218,7 +218,7 @@ impl Prepared {
         let lane = |(index, piece): (usize, &Piece<'_>)| {
             let segment = piece.segment;
             let cost = plan::cost(segment.tile_bytes, self.width, piece.rows.len());
-            Lane { index, tiles: segment.tiles, cost }
+            Lane { index, tiles: segment.tiles, together: piece.together(), cost }
         };
         let plan = Plan::new(pool, pieces.iter().enumerate().map(lane).collect());
         pool.run(plan.parts(), |part, scratch| {
@@ -301,6 +301,14 @@ enum Operation<'a> {
 }
 
 impl Piece<'_> {
+    /// Tiles that a kernel takes at once.
+    fn together(&self) -> usize {
+        match self.operation {
+            Operation::Exact(_) => exact::TILES,
+            Operation::Fast(_) => fast::together(self.rows.len()),
+        }
+    }
+
     /// Computes some tiles.
     ///
     /// # Safety

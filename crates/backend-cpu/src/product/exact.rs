@@ -32,7 +32,7 @@ use crate::pool::Scratch;
 const DEPTH: usize = 128;
 
 /// Tiles decoded at once, so that a single row has several independent chains to compute.
-const TILES: usize = 4;
+pub(super) const TILES: usize = 4;
 
 /// One segment's product for some rows.
 #[derive(Clone, Copy, Debug)]

@@ -39,6 +39,16 @@ const AHEAD: usize = 8 << 10;
 /// Bytes of tiles that may wait in the second cache.
 const TILES: usize = 256 << 10;
 
+/// Tiles that the kernels for this number of rows take at once: the fewer rows there are, the more tiles, to have
+/// enough sums and loads under way.
+pub(super) fn together(rows: usize) -> usize {
+    match rows {
+        1 | 2 => 4,
+        3 | 4 => 2,
+        _ => 1,
+    }
+}
+
 /// One segment's product for some rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fast<'a> {

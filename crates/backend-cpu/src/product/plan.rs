@@ -9,9 +9,6 @@ use std::ops::Range;
 use super::format::LANES;
 use crate::pool::Pool;
 
-/// Tiles that are never separated: what the kernels take at once.
-const TILES: usize = 4;
-
 /// Cost below which a part is not worth handing out: about two microseconds of one core.
 const WORTHWHILE: usize = 40_000;
 
@@ -24,6 +21,8 @@ pub(super) struct Lane {
     /// Which segment, batch and so on: the caller's own number.
     pub(super) index: usize,
     pub(super) tiles: usize,
+    /// Tiles that are not separated, because a kernel takes them at once.
+    pub(super) together: usize,
     /// Of one tile, see [`cost`].
     pub(super) cost: usize,
 }
@@ -79,11 +78,8 @@ impl Lane {
 
     /// The first tile of the first group of tiles that begins at `at` or later, where tile 0 begins at `first`.
     fn tiles_from(&self, at: usize, first: usize) -> usize {
-        let group = TILES * self.cost;
-        if group == 0 {
-            return 0;
-        }
-        (at.saturating_sub(first).div_ceil(group) * TILES).min(self.tiles)
+        let group = (self.together * self.cost).max(1);
+        (at.saturating_sub(first).div_ceil(group) * self.together).min(self.tiles)
     }
 }
 
@@ -100,17 +96,17 @@ mod tests {
         #[test]
         fn parts_cover_every_tile_once(
             threads in 1..5usize,
-            sizes in proptest::collection::vec((0..200usize, 1..200_000usize), 0..6),
+            sizes in proptest::collection::vec((0..200usize, 1..200_000usize, 1..5usize), 0..6),
         ) {
             let pool = Pool::new(NonZeroUsize::new(threads).unwrap(), Isa::Portable).unwrap();
-            let lanes = sizes.iter().enumerate().map(|(index, (tiles, cost))| Lane {
-                index, tiles: *tiles, cost: *cost,
+            let lanes = sizes.iter().enumerate().map(|(index, (tiles, cost, together))| Lane {
+                index, tiles: *tiles, together: *together, cost: *cost,
             }).collect();
             let plan = Plan::new(&pool, lanes);
-            let mut seen: Vec<Vec<usize>> = sizes.iter().map(|(tiles, _)| vec![0; *tiles]).collect();
+            let mut seen: Vec<Vec<usize>> = sizes.iter().map(|(tiles, ..)| vec![0; *tiles]).collect();
             for part in 0..plan.parts() {
                 for (index, tiles) in plan.part(part) {
-                    prop_assert_eq!(tiles.start % TILES, 0);
+                    prop_assert_eq!(tiles.start % sizes[index].2, 0);
                     seen[index][tiles].iter_mut().for_each(|count| *count += 1);
                 }
             }
@@ -121,7 +117,7 @@ mod tests {
     #[test]
     fn little_work_stays_in_one_part() {
         let pool = Pool::new(NonZeroUsize::new(2).unwrap(), Isa::Portable).unwrap();
-        let plan = |tiles| Plan::new(&pool, vec![Lane { index: 0, tiles, cost: 1000 }]);
+        let plan = |tiles| Plan::new(&pool, vec![Lane { index: 0, tiles, together: 4, cost: 1000 }]);
         assert_eq!(plan(0).parts(), 0);
         assert_eq!(plan(4).parts(), 1);
         assert_eq!(plan(100).parts(), 2);

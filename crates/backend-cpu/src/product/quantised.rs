@@ -20,7 +20,7 @@ mod kernel;
 
 use super::error::{ErrorKind, ProductError, check_length};
 use crate::memory::{Block, Memory};
-use crate::pool::{Disjoint, Pool};
+use crate::pool::{Disjoint, Pool, Scratch};
 
 /// Rows of a full block.
 pub(super) const BLOCK_ROWS: usize = 16;
@@ -91,27 +91,44 @@ impl Quantised {
     /// When `x` has another length.
     pub fn fill(&mut self, pool: &Pool, x: &[f32]) -> Result<(), ProductError> {
         check_length("activations", self.rows * self.width, x.len())?;
-        let blocks = self.rows.div_ceil(BLOCK_ROWS);
+        let width = self.width;
+        self.fill_rows(pool, |row, _, quantise| quantise(&x[row * width..][..width]));
+        Ok(())
+    }
+
+    /// Quantises rows as they are made: `make(row, out)` writes a row's `width` inputs, each row on one thread.
+    /// For an operation that is followed by a product and whose own results nobody else needs, such as a norm.
+    pub fn fill_with(&mut self, pool: &Pool, make: impl Fn(usize, &mut [f32]) + Sync) {
+        let width = self.width;
+        self.fill_rows(pool, |row, scratch, quantise| {
+            let inputs = scratch.lend::<f32>(width);
+            make(row, inputs);
+            quantise(inputs);
+        });
+    }
+
+    /// Runs `each` for every row, with what quantises that row.
+    fn fill_rows(&mut self, pool: &Pool, each: impl Fn(usize, &mut Scratch, &dyn Fn(&[f32])) + Sync) {
+        let isa = pool.isa();
+        let (rows, inputs) = (self.rows, self.rows * self.width);
         let writer = Writer {
-            rows: self.rows,
+            rows,
             width: self.width,
             group: self.group,
             codes: Disjoint::new(self.codes.of_mut()),
             factors: Disjoint::new(self.factors.of_mut()),
         };
-        let isa = pool.isa();
-        let block = |block: usize| {
-            for row in block * BLOCK_ROWS..writer.rows.min((block + 1) * BLOCK_ROWS) {
-                // SAFETY: each row is written once, by the part that has its block.
-                unsafe { kernel::quantise(isa, &x[row * writer.width..][..writer.width], writer.row(row)) }
+        // Few rows stay where they are, and are one part of a job that others do not join.
+        let together = if inputs < SERIAL { rows.max(1) } else { BLOCK_ROWS };
+        pool.run(rows.div_ceil(together), |part, scratch| {
+            for row in part * together..rows.min((part + 1) * together) {
+                each(row, scratch, &|x| {
+                    assert_eq!(x.len(), writer.width, "inputs of a row");
+                    // SAFETY: the row has the length that its place was made for, and one part alone has it.
+                    unsafe { kernel::quantise(isa, x, writer.row(row)) }
+                });
             }
-        };
-        if x.len() < SERIAL {
-            (0..blocks).for_each(block);
-        } else {
-            pool.run(blocks, |part, _| block(part));
-        }
-        Ok(())
+        });
     }
 
     /// The block that starts at row `16 * index`.
@@ -241,6 +258,22 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn rows_may_be_quantised_as_they_are_made() {
+        let (rows, width) = (100, 256);
+        let x: Vec<f32> = (0..rows * width).map(|i| (i * 31 % 101) as f32 - 50.0).collect();
+        let expected = quantise(Isa::Portable, &x, rows, 64);
+        let pool = Pool::new(NonZeroUsize::new(3).unwrap(), Isa::Amx).unwrap();
+        let mut made = Quantised::new(&Memory::default(), rows, width, 64).unwrap();
+        made.fill_with(&pool, |row, out| out.copy_from_slice(&x[row * width..][..width]));
+        for block in 0..rows.div_ceil(16) {
+            let (made, expected) = (made.block(block), expected.block(block));
+            assert_eq!(made.codes, expected.codes);
+            let factors = made.rows * (width / 64) * 2;
+            assert_eq!(made.factors[..factors], expected.factors[..factors]);
         }
     }
 

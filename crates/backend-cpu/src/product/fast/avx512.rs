@@ -37,8 +37,7 @@ pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, block: usize) 
     }
 }
 
-/// Splits tiles and rows among kernels: the fewer rows there are, the more tiles a kernel takes at once, to have
-/// enough sums and loads under way.
+/// Splits tiles and rows among kernels.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn run_format<const G: usize, const NIBBLE: bool>(
     product: &Fast<'_>,
@@ -46,11 +45,7 @@ unsafe fn run_format<const G: usize, const NIBBLE: bool>(
     block: usize,
 ) {
     let rows = product.input.block(block);
-    let most = match rows.rows {
-        1 | 2 => 4,
-        3 | 4 => 2,
-        _ => 1,
-    };
+    let most = super::together(rows.rows);
     let mut tile = tiles.start;
     while tile < tiles.end {
         let count = if tiles.end - tile < most { 1 } else { most };
