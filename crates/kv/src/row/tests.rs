@@ -1,3 +1,5 @@
+//! Tests of a row: what was appended is what is read, through every transition.
+
 use super::*;
 use crate::LayerShape;
 use tandem_contracts::{

@@ -1,3 +1,5 @@
+//! Tests of reading `config.json`: what families say, and what is refused.
+
 use super::*;
 use crate::{error::ErrorKind, sample, weights::Microscaling};
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Tests of a session: the model port's promises, on a small model.
+
 use crate::sample;
 use tandem_contracts::{
     model::{AdapterSet, RowState, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted},

@@ -1,3 +1,5 @@
+//! Tests of a checkpoint: its files together, whichever their format.
+
 use super::*;
 use crate::{
     Checkpoint, Options, Source,

@@ -1,3 +1,5 @@
+//! Tests of reading GGUF files, damaged ones included.
+
 use super::*;
 use crate::{
     Checkpoint, Options, Source,

@@ -1,3 +1,5 @@
+//! Tests of reading safetensors files, damaged ones included.
+
 use super::*;
 use crate::{
     error::ErrorKind,
