@@ -1,9 +1,6 @@
 //! Affine codes on the host, by the definition of the format: [`Affine`].
 
-use super::{
-    Broken,
-    host::{Host, indices},
-};
+use super::{Broken, host::Host};
 use crate::tensor::{Affine, Device, Dtype, Quantized, Weight};
 
 /// Every format that a device takes.
@@ -41,24 +38,19 @@ impl Codes {
     /// Codes of the values, as unsigned integers.
     pub(super) fn codes(&self) -> Host {
         let (bits, width) = (usize::from(self.format.bits), self.width());
-        let mut shape = self.codes.shape.clone();
-        shape.pop();
-        shape.push(width);
-        let words = self.codes.shape[self.codes.rank() - 1];
-        let values = indices(&shape)
-            .iter()
-            .map(|index| {
-                let (row, i) = (&index[..index.len() - 1], index[index.len() - 1]);
-                let bit = |at: usize| {
-                    assert!(at / 32 < words, "a code lies outside its words");
-                    let word =
-                        self.codes.at(&row.iter().copied().chain([at / 32]).collect::<Vec<_>>()) as u32;
-                    f64::from(word >> (at % 32) & 1)
-                };
-                (0..bits).map(|k| bit(i * bits + k) * 2f64.powi(k as i32)).sum()
-            })
-            .collect();
-        Host::raw(Dtype::U32, &shape, values)
+        let words = self.format.words(width);
+        let mut shape = self.scales.shape.clone();
+        if let Some(last) = shape.last_mut() {
+            *last = width;
+        }
+        let rows: usize = shape[..shape.len() - 1].iter().product();
+        let code = |row: usize, i: usize| -> u32 {
+            // Each bit has its own word, since a code may cross into the next one.
+            let bit = |at: usize| self.codes.values[row * words + at / 32] as u32 >> (at % 32) & 1;
+            (0..bits).map(|k| bit(i * bits + k) << k).sum()
+        };
+        let values = (0..rows).flat_map(|row| (0..width).map(move |i| (row, i)));
+        Host::raw(Dtype::U32, &shape, values.map(|(row, i)| code(row, i).into()).collect())
     }
 
     fn width(&self) -> usize {

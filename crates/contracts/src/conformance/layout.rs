@@ -3,10 +3,9 @@
 use super::{
     Outcome, behaviours,
     expect::same,
-    host::{Host, indices, resized, with},
+    host::{Host, resized, with},
 };
 use crate::tensor::{Device, Dtype, Scalar};
-use half::{bf16, f16};
 
 behaviours!("layout":
     view_rereads_bytes,
@@ -19,7 +18,9 @@ behaviours!("layout":
     slice_update_replaces_a_box,
     views_compose,
     cast_converts_every_pair,
-    cast_saturates_and_rounds,
+    cast_saturates,
+    cast_rounds_to_nearest,
+    cast_keeps_low_bits,
 );
 
 /// The same bytes under every other dtype, from dense and strided operands.
@@ -257,41 +258,60 @@ pub fn cast_converts_every_pair(device: &Device) -> Outcome {
     same("nothing", device, &device.cast(&empty, Dtype::I8)?, &Host::raw(Dtype::I8, &[0, 2], vec![]))
 }
 
-/// Floats to integers truncate and saturate; wide floats to narrow ones round to nearest, halves to even.
-pub fn cast_saturates_and_rounds(device: &Device) -> Outcome {
-    let edges =
-        [1.9, -1.9, 0.5, -0.5, 300.0, -300.0, 1e10, -1e10, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
-    let x = device.upload_f32(&edges, &[edges.len()])?;
-    type Conversion = fn(f32) -> f64;
+/// Floats of every width to integers truncate and saturate, and anything but 0 is true.
+pub fn cast_saturates(device: &Device) -> Outcome {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    let edges = vec![1.9, -1.9, 0.5, -0.5, 0.0, 300.0, -300.0, 1e10, -1e10, inf, -inf, nan];
     let integers: [(Dtype, Conversion); 4] = [
         (Dtype::I32, |x| f64::from(x as i32)),
         (Dtype::U32, |x| f64::from(x as u32)),
         (Dtype::I8, |x| f64::from(x as i8)),
         (Dtype::U8, |x| f64::from(x as u8)),
     ];
-    for (dtype, convert) in integers {
-        let expected = Host::build(dtype, &[edges.len()], |index| convert(edges[index[0]]));
-        same(format!("to {dtype:?}"), device, &device.cast(&x, dtype)?, &expected)?;
+    for from in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let host = Host::new(from, &[edges.len()], edges.clone());
+        let x = host.upload(device)?;
+        for (dtype, convert) in integers {
+            let expected = Host::raw(dtype, &host.shape, host.map(convert).values);
+            same(format!("{from:?} to {dtype:?}"), device, &device.cast(&x, dtype)?, &expected)?;
+        }
+        let truth = Host::build(Dtype::Bool, &host.shape, |index| f64::from(index[0] != 4));
+        same(format!("{from:?} to Bool"), device, &device.cast(&x, Dtype::Bool)?, &truth)?;
     }
-    let truth = Host::build(Dtype::Bool, &[edges.len()], |_| 1.0);
-    same("to Bool", device, &device.cast(&x, Dtype::Bool)?, &truth)?;
+    Ok(())
+}
 
-    let fine: Vec<f32> =
-        (0..64).map(|i| 1.0 + i as f32 * 2f32.powi(-13)).chain([65519.0, 65520.0, 1e-7]).collect();
-    let x = device.upload_f32(&fine, &[fine.len()])?;
-    let expected = Host::build(Dtype::F16, &[fine.len()], |index| f16::from_f32(fine[index[0]]).into());
-    same("to F16", device, &device.cast(&x, Dtype::F16)?, &expected)?;
-    let fine: Vec<f32> = (0..64).map(|i| 1.0 + i as f32 * 2f32.powi(-10)).chain([3.4e38, -1e-30]).collect();
-    let x = device.upload_f32(&fine, &[fine.len()])?;
-    let expected = Host::build(Dtype::Bf16, &[fine.len()], |index| bf16::from_f32(fine[index[0]]).into());
-    same("to Bf16", device, &device.cast(&x, Dtype::Bf16)?, &expected)?;
+type Conversion = fn(f64) -> f64;
 
-    let wide =
-        Host::build(Dtype::I32, &[4], |index| [257.0, -129.0, 128.0, 65536.0][index[0]]).upload(device)?;
-    let wrapped = Host::build(Dtype::U8, &[4], |index| [1.0, 127.0, 128.0, 0.0][index[0]]);
-    same("integers to narrower ones keep their low bits", device, &device.cast(&wide, Dtype::U8)?, &wrapped)?;
-    let all = indices(&[16, 16]).iter().map(|index| (index[0] * 16 + index[1]) as f64).collect();
-    let bytes = Host::raw(Dtype::U8, &[256], all).upload(device)?;
+/// Wide floats and large integers become the nearest float, halves to even, and infinite past the largest.
+pub fn cast_rounds_to_nearest(device: &Device) -> Outcome {
+    for (dtype, step) in [(Dtype::F16, 2f64.powi(-13)), (Dtype::Bf16, 2f64.powi(-10))] {
+        let ends = [65519.0, 65520.0, 1e-7, 3.4e38, -1e-30, f64::INFINITY, f64::NAN];
+        let fine: Vec<f64> = (0..64).map(|i| 1.0 + f64::from(i) * step).chain(ends).collect();
+        let host = Host::new(Dtype::F32, &[fine.len()], fine);
+        let result = device.cast(&host.upload(device)?, dtype)?;
+        same(format!("F32 to {dtype:?}"), device, &result, &host.rounded(dtype))?;
+    }
+    let signed = Host::raw(Dtype::I32, &[4], vec![16_777_217.0, -16_777_219.0, 2049.0, 2_147_483_647.0]);
+    let unsigned = Host::raw(Dtype::U32, &[3], vec![4_294_967_295.0, 257.0, 16_777_219.0]);
+    for host in [signed, unsigned] {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let result = device.cast(&host.upload(device)?, dtype)?;
+            same(format!("{:?} to {dtype:?}", host.dtype), device, &result, &host.rounded(dtype))?;
+        }
+    }
+    Ok(())
+}
+
+/// Integers to narrower ones keep their low bits.
+pub fn cast_keeps_low_bits(device: &Device) -> Outcome {
+    let wide = Host::raw(Dtype::I32, &[4], vec![257.0, -129.0, 128.0, 65536.0]).upload(device)?;
+    let wrapped = Host::raw(Dtype::U8, &[4], vec![1.0, 127.0, 128.0, 0.0]);
+    same("I32 to U8", device, &device.cast(&wide, Dtype::U8)?, &wrapped)?;
+    let bytes = Host::build(Dtype::U8, &[256], |index| index[0] as f64).upload(device)?;
     let signed = Host::build(Dtype::I8, &[256], |index| f64::from(index[0] as u8 as i8));
-    same("bytes change sign", device, &device.cast(&bytes, Dtype::I8)?, &signed)
+    same("U8 to I8", device, &device.cast(&bytes, Dtype::I8)?, &signed)?;
+    let negative = Host::raw(Dtype::I32, &[2], vec![-1.0, -2_147_483_648.0]).upload(device)?;
+    let words = Host::raw(Dtype::U32, &[2], vec![4_294_967_295.0, 2_147_483_648.0]);
+    same("I32 to U32", device, &device.cast(&negative, Dtype::U32)?, &words)
 }

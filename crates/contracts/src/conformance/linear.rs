@@ -20,6 +20,7 @@ behaviours!("linear":
     prepared_weights_describe_themselves,
     dense_weights,
     affine_weights,
+    many_tokens,
     affine_equals_mlx,
     joined_parts_of_mixed_form,
     prepared_from_strided_weights,
@@ -143,15 +144,16 @@ pub fn dense_weights(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Every width of code and every group, scales of each dtype; one token and several; outputs that fill no block.
+/// Every width of code and every group; every width with scales of each dtype; outputs that fill no block.
 pub fn affine_weights(device: &Device) -> Outcome {
     for format in formats() {
-        for (dtype, inputs) in [(Dtype::F32, 256), (Dtype::F16, 128), (Dtype::Bf16, 128)] {
-            let weight = Codes::sample(format, dtype, &[11, inputs], 85);
+        for dtype in FLOATS.into_iter().filter(|&dtype| dtype == Dtype::F32 || format.group == 64) {
+            let weight = Codes::sample(format, dtype, &[11, 256], 85);
             let prepared = device.prepare_linear(&[weight.weight(device)?])?;
+            let matrix = Matrix::affine(&weight);
             for tokens in [1, 3] {
-                let x = Host::sample(Dtype::F32, &[tokens, inputs], 86);
-                check(device, &x, &prepared, &Matrix::affine(&weight), &format!("{format:?} {dtype:?}"))?;
+                let x = Host::sample(Dtype::F32, &[tokens, 256], 86);
+                check(device, &x, &prepared, &matrix, &format!("{format:?} {dtype:?}"))?;
             }
         }
     }
@@ -161,6 +163,19 @@ pub fn affine_weights(device: &Device) -> Outcome {
         check(device, &Host::sample(dtype, &[2, 64], 88), &prepared, &Matrix::affine(&weight), "narrow x")?;
     }
     Ok(())
+}
+
+/// More tokens and outputs than a tile of any kernel holds, with remainders.
+pub fn many_tokens(device: &Device) -> Outcome {
+    for (bits, group, dtype) in [(4, 32, Dtype::F32), (8, 64, Dtype::F16), (3, 128, Dtype::Bf16)] {
+        let weight = Codes::sample(Affine { bits, group }, dtype, &[50, 256], 108);
+        let prepared = device.prepare_linear(&[weight.weight(device)?])?;
+        let x = Host::sample(Dtype::F32, &[67, 256], 109);
+        check(device, &x, &prepared, &Matrix::affine(&weight), &format!("{bits} bits"))?;
+    }
+    let weight = Host::sample(Dtype::F32, &[50, 131], 110);
+    let prepared = device.prepare_linear(&[Weight::Dense(weight.upload(device)?)])?;
+    check(device, &Host::sample(Dtype::F32, &[67, 131], 111), &prepared, &Matrix::dense(&weight), "dense")
 }
 
 /// MLX's own quantised product, so that both mean the same by the format.
@@ -239,20 +254,26 @@ pub fn no_tokens(device: &Device) -> Outcome {
     same("embed", device, &device.embed(&prepared, &ids)?, &rows)
 }
 
-/// Each row with its own experts, some twice, dense and affine stacks.
+/// Each row with its own experts, some twice: dense and affine stacks, and both joined by the outputs of each expert.
 pub fn gathered_experts(device: &Device) -> Outcome {
-    let (experts, outputs, inputs) = (4, 5, 64);
-    let shape = [experts, outputs, inputs];
-    let dense = Host::sample(Dtype::F32, &shape, 99);
-    let codes = Codes::sample(Affine { bits: 4, group: 32 }, Dtype::F32, &shape, 100);
+    let (experts, inputs) = (4, 64);
+    let dense = Host::sample(Dtype::F32, &[experts, 5, inputs], 99);
+    let codes = Codes::sample(Affine { bits: 4, group: 32 }, Dtype::F32, &[experts, 3, inputs], 100);
+    let values = codes.values();
+    let joined = Host::build(Dtype::F32, &[experts, 8, inputs], |index| match index[1] {
+        output @ 0..3 => values.at(&[index[0], output, index[2]]),
+        output => dense.at(&[index[0], output - 3, index[2]]),
+    });
+    let (dense_part, affine_part) = (Weight::Dense(dense.upload(device)?), codes.weight(device)?);
     let stacks = [
-        ("dense", Weight::Dense(dense.upload(device)?), dense),
-        ("affine", codes.weight(device)?, codes.values()),
+        ("dense", vec![dense_part.clone()], dense),
+        ("affine", vec![affine_part.clone()], values),
+        ("joined", vec![affine_part, dense_part], joined),
     ];
     let x = Host::sample(Dtype::F32, &[3, inputs], 101);
     let choice = Host::raw(Dtype::I32, &[3, 2], vec![0.0, 3.0, 2.0, 2.0, 1.0, 0.0]);
-    for (name, weight, values) in stacks {
-        let prepared = device.prepare_linear(&[weight])?;
+    for (name, parts, values) in stacks {
+        let (prepared, outputs) = (device.prepare_linear(&parts)?, values.shape[1]);
         for &precision in device.traits().precisions {
             let pick = |i: usize| {
                 let row = &x.values[i / 2 * inputs..(i / 2 + 1) * inputs];

@@ -29,6 +29,7 @@ pub mod refusal;
 mod span;
 pub mod tolerance;
 pub mod unary;
+pub mod view;
 
 use crate::tensor::{Device, Error};
 use std::{
@@ -141,6 +142,7 @@ pub fn all() -> impl Iterator<Item = &'static Behaviour> {
         layer::BEHAVIOURS,
         fusion::BEHAVIOURS,
         attention::BEHAVIOURS,
+        view::BEHAVIOURS,
         invariance::BEHAVIOURS,
         invariance::attention::BEHAVIOURS,
         memory::BEHAVIOURS,

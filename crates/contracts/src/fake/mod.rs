@@ -13,6 +13,8 @@ mod layout;
 mod node;
 mod product;
 mod reduction;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use crate::tensor::{Device, DeviceId, Dtype, Error, Linear, Precision, Result, Storage, Tensor, Traits};
