@@ -1,5 +1,6 @@
 //! Running other programs. Whatever changes something is shown before it starts.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
@@ -42,9 +43,11 @@ pub(crate) fn failed(command: &Command, outcome: String) -> Error {
     Error::Command { line: line(command), outcome }
 }
 
-/// The command as one would type it. Only for reading: quoting is minimal.
+/// The command as one would type it, without the program's directory. Only for reading: quoting is minimal.
 fn line(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let words = std::iter::once(name).chain(command.get_args());
     let quoted = words.map(|word| {
         let word = word.to_string_lossy();
         if word.is_empty() || word.contains([' ', '\n', '"']) {
@@ -62,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_line_reads_as_typed() {
-        let mut command = Command::new("cargo");
+        let mut command = Command::new("/opt/bin/cargo");
         command.args(["test", "--", "two words", ""]);
         assert_eq!(line(&command), "cargo test -- 'two words' ''");
     }
