@@ -43,12 +43,12 @@ fn hold(backend: Backend, names: &[&str], count: usize) {
 }
 
 #[test]
-fn cpu_continues_as_mlx_lm_does() {
+fn cpu_continues_as_the_reference_does() {
     hold(Backend::Cpu, &["capital", "code", "story"], 32);
 }
 
 #[cfg(feature = "mlx")]
 #[test]
-fn mlx_continues_as_mlx_lm_does() {
+fn mlx_continues_as_the_reference_does() {
     hold(Backend::Mlx, &["capital"], 24);
 }

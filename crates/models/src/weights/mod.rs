@@ -8,7 +8,7 @@
 //!                                    handles on a device
 //! ```
 //!
-//! Files of every kind end in one [`Weights`] with one naming, so that the layers know neither format. Reading a
+//! Files of every kind end in one `Weights` with one naming, so that the layers know neither format. Reading a
 //! header copies nothing; a tensor's bytes are touched when its handle is made, and its entry is then gone: what is
 //! left over after a model was built is what the model does not know.
 //!
