@@ -42,16 +42,29 @@ impl ModelText {
         Box::new(AnswerText::new(Arc::clone(&self.tokenizer), stops))
     }
 
-    /// The tokens of a conversation, rendered by the template. No special token is added to what it renders.
+    /// The template.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`]: there is none.
+    pub fn template(&self) -> Result<&ChatTemplate, Error> {
+        let none = || Error::new(ErrorKind::Refused, "this model has no chat template; use a raw prompt");
+        self.template.as_ref().ok_or_else(none)
+    }
+
+    /// The text of a conversation, at this moment.
     ///
     /// # Errors
     /// The template refuses the conversation, or there is none.
+    pub fn render(&self, conversation: &Conversation) -> Result<String, Error> {
+        self.template()?.render(conversation, &Moment::now())
+    }
+
+    /// The tokens of a conversation, rendered by the template. No special token is added to what it renders.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
     pub fn chat_prompt(&self, conversation: &Conversation) -> Result<Vec<TokenId>, Error> {
-        let template = self.template.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Refused, "this model has no chat template; use a raw prompt")
-        })?;
-        let text = template.render(conversation, &Moment::now())?;
-        self.tokenizer.encode_chat(&text)
+        self.tokenizer.encode_chat(&self.render(conversation)?)
     }
 }
 

@@ -28,8 +28,10 @@ fn json(path: &str) -> Json {
 fn every_rendering_is_the_references_or_refused_in_its_words() {
     let goldens = json("conversations.json");
     let text = |value: &Json| value.as_str().expect("a text").to_owned();
-    let special: Vec<(String, String)> =
-        object(&goldens["meta"]["variables"]).iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    let special: Vec<(String, String)> = object(&goldens["meta"]["variables"])
+        .iter()
+        .map(|(name, value)| (name.clone(), text(value)))
+        .collect();
     let now = Moment::utc((2026, 1, 15), (9, 30, 0));
     let mut checked = 0;
     for entry in fs::read_dir(fixture("")).expect("fixtures") {

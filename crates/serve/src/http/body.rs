@@ -2,42 +2,97 @@
 //!
 //! The bytes become JSON first, whose depth is bounded, also inside fields that nobody reads.
 
-use super::{error::ApiError, generation::Generation};
+use super::{error::ApiError, generation::Generation, state::blocking};
 use axum::{
-    body::Bytes,
-    extract::{FromRequest, Request, rejection::BytesRejection},
+    body::{self, BodyDataStream, HttpBody},
+    extract::{FromRequest, Request},
     http::StatusCode,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Most bytes of a body.
-pub(crate) const LIMIT: usize = 32 << 20;
+const LIMIT: usize = 32 << 20;
 
-/// A JSON body: an endpoint's own fields, and those that all generating endpoints share. Each is read for itself,
-/// as fields of a flattened structure would lose their names in errors.
+/// How long the rest of a body that is too large is read, so that its sender gets to reading the answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Bodies from this size on are read outside the runtime's own threads.
+const LARGE: usize = 64 << 10;
+
+/// A JSON body with an endpoint's own fields.
 #[derive(Debug)]
-pub(crate) struct Body<T> {
+pub(crate) struct Body<T>(pub(crate) T);
+
+/// A JSON body with an endpoint's own fields and those that all generating endpoints share. Each is read for
+/// itself, as fields of a flattened structure would lose their names in errors.
+#[derive(Debug)]
+pub(crate) struct Generating<T> {
     pub(crate) own: T,
     pub(crate) generation: Generation,
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
-        let json = json(&bytes)?;
-        Ok(Self { own: typed(&json)?, generation: typed(&json)? })
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        read(request, typed).await.map(Self)
     }
 }
 
-fn unread(rejection: BytesRejection) -> ApiError {
-    match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {LIMIT} bytes"))
+impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Generating<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        read(request, |json| Ok(Self { own: typed(json)?, generation: typed(json)? })).await
+    }
+}
+
+async fn read<T: Send + 'static>(
+    request: Request,
+    convert: fn(&Value) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let bytes = bytes(request.into_body()).await?;
+    if bytes.len() < LARGE {
+        return convert(&json(&bytes)?);
+    }
+    blocking(move || convert(&json(&bytes)?)).await
+}
+
+async fn bytes(body: body::Body) -> Result<Vec<u8>, ApiError> {
+    let announced = body.size_hint().lower();
+    let mut stream = body.into_data_stream();
+    if announced > LIMIT as u64 {
+        return Err(too_large(stream).await);
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| ApiError::invalid("the body could not be read to its end"))?;
+        if bytes.len() + chunk.len() > LIMIT {
+            return Err(too_large(stream).await);
         }
-        _ => ApiError::invalid("the body could not be read to its end"),
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+/// Refuses a body, after its sender has had the time to send it.
+async fn too_large(stream: BodyDataStream) -> ApiError {
+    // Whether the rest has come or not, the answer is the same.
+    let _ = timeout(PATIENCE, discard(stream)).await;
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {LIMIT} bytes"))
+}
+
+/// Reads as much again as a body may have.
+async fn discard(mut stream: BodyDataStream) {
+    let mut left = LIMIT;
+    while left > 0
+        && let Some(Ok(chunk)) = stream.next().await
+    {
+        left = left.saturating_sub(chunk.len());
     }
 }
 
@@ -50,15 +105,29 @@ fn json(bytes: &[u8]) -> Result<Value, ApiError> {
     Err(ApiError::invalid("the body must be a JSON object"))
 }
 
-fn typed<'a, T: Deserialize<'a>>(json: &'a Value) -> Result<T, ApiError> {
+fn typed<T: DeserializeOwned>(json: &Value) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().to_string();
-        let reason = error.into_inner();
+        let reason = plain(&error.into_inner().to_string());
         if path == "." {
             return ApiError::invalid(format!("the body does not fit: {reason}"));
         }
         ApiError::field(&path, format!("{path}: {reason}"))
     })
+}
+
+/// A reason in the words of JSON instead of Rust's.
+fn plain(reason: &str) -> String {
+    let Some((head, expected)) = reason.rsplit_once("expected ") else { return reason.to_owned() };
+    let expected = match expected {
+        "u32" | "u64" => "a whole number that is not negative",
+        "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("{head}expected {expected}")
 }
 
 #[cfg(test)]
@@ -77,11 +146,16 @@ mod tests {
 
     #[test]
     fn the_field_that_does_not_fit_is_named() {
-        insta::assert_snapshot!(refusal(r#"{"messages": "hi"}"#), @r#"messages: invalid type: string "hi", expected a sequence"#);
+        insta::assert_snapshot!(refusal(r#"{"messages": "hi"}"#), @r#"messages: invalid type: string "hi", expected a list"#);
         insta::assert_snapshot!(refusal(r#"{"messages": [{"role": 3}]}"#), @"messages[0].role: invalid type: integer `3`, expected a string");
-        insta::assert_snapshot!(refusal(r#"{"messages": [], "temperature": "hot"}"#), @r#"temperature: invalid type: string "hot", expected f32"#);
+        insta::assert_snapshot!(refusal(r#"{"messages": [{"role": "user", "content": 3}]}"#), @"messages[0].content: expected a string, null, or a list of parts");
+        insta::assert_snapshot!(refusal(r#"{"messages": [], "temperature": "hot"}"#), @r#"temperature: invalid type: string "hot", expected a number"#);
+        insta::assert_snapshot!(refusal(r#"{"messages": [], "max_tokens": 1.5}"#), @"max_tokens: invalid type: floating point `1.5`, expected a whole number that is not negative");
+        insta::assert_snapshot!(refusal(r#"{"messages": [], "seed": 1180591620717411303424}"#), @"seed: expected a 64-bit integer");
+        insta::assert_snapshot!(refusal(r#"{"messages": [], "stop": 5}"#), @"stop: expected a string or a list of strings");
         insta::assert_snapshot!(refusal("{}"), @"the body does not fit: missing field `messages`");
         insta::assert_snapshot!(refusal("[1"), @"the body is not valid JSON: EOF while parsing a list at line 1 column 2");
+        insta::assert_snapshot!(refusal("[]"), @"the body must be a JSON object");
         insta::assert_snapshot!(refusal(r#"{"messages": [], "temperature": 1e999}"#), @"the body is not valid JSON: number out of range at line 1 column 37");
     }
 
@@ -89,5 +163,13 @@ mod tests {
     fn depth_is_bounded_also_where_nobody_reads() {
         let deep = format!(r#"{{"messages": [], "ignored": {}{}}}"#, "[".repeat(50_000), "]".repeat(50_000));
         assert!(refusal(&deep).contains("recursion limit"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_no_json() {
+        let wide: Vec<u8> = "{\"messages\": []}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for bytes in [&wide[..], b"{\"messages\": \"\xff\"}", b"\xef\xbb\xbf{}"] {
+            assert_eq!(json(bytes).map_err(|error| error.status), Err(StatusCode::BAD_REQUEST));
+        }
     }
 }

@@ -2,75 +2,65 @@
 
 use super::{
     answer::{self, Answer},
-    body::Body,
+    body::{Body, Generating},
     error::ApiError,
-    generation::refuse,
-    state::App,
+    generation::{in_range, refuse},
+    message::{self, Message},
+    state::{App, blocking},
     stream::{self, Chunks},
     wire::{ChatCompletion, ChatDelta, ChatMessage},
 };
-use crate::text::template::Conversation;
+use crate::{
+    error::Error,
+    model::ServedModel,
+    text::template::{ChatTemplate, Conversation},
+};
 use axum::{
     Json,
     extract::State,
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 use tandem_contracts::request::Usage;
 
-/// Roles that messages may have.
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+/// Efforts that clients may ask for.
+const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
 
 /// The endpoint's own fields.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ChatRequest {
-    #[serde(default)]
     model: Option<String>,
     messages: Vec<Message>,
-    #[serde(default)]
     stream: Option<bool>,
-    #[serde(default)]
     stream_options: Option<StreamOptions>,
-    #[serde(default)]
     chat_template_kwargs: Option<Map<String, Value>>,
-    #[serde(default)]
-    tools: Option<Vec<Value>>,
-    #[serde(default)]
+    reasoning_effort: Option<String>,
+    tools: Option<Vec<Tool>>,
     tool_choice: Option<Value>,
-    #[serde(default)]
     response_format: Option<ResponseFormat>,
-    #[serde(default)]
     logprobs: Option<bool>,
+    top_logprobs: Option<u32>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-struct Message {
-    role: String,
-    #[serde(default)]
-    content: Option<Content>,
-    #[serde(flatten)]
-    more: Map<String, Value>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a string, null, or a list of parts")]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Part {
-    r#type: String,
-    #[serde(default)]
-    text: Option<String>,
-}
-
+/// What else a stream carries.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct StreamOptions {
-    #[serde(default)]
     pub(crate) include_usage: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Tool {
+    #[serde(rename = "function")]
+    _function: Function,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Function {
+    #[serde(rename = "name")]
+    _name: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -81,16 +71,22 @@ struct ResponseFormat {
 /// Answers a conversation.
 pub(crate) async fn complete(
     State(app): State<App>,
-    Body { own, generation }: Body<ChatRequest>,
+    Generating { own, generation }: Generating<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    own.refuse_unserved()?;
+    own.check()?;
+    generation.check()?;
     let model = app.model(own.model.as_deref())?;
-    let prompt = model.text.chat_prompt(&own.conversation()?)?;
-    let subscription = model.engine.submit(generation.request(&model, prompt)?)?;
+    let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
+    let named = Arc::clone(&model);
+    let submitted = blocking(move || {
+        let prompt = own.prompt(&named, |conversation| named.text.chat_prompt(conversation))?;
+        Ok(named.engine.submit(generation.request(&named, prompt)?)?)
+    });
+    let subscription = submitted.await.map_err(|error| error.at("messages"))?;
     let answer = Answer::new("chatcmpl", &model, subscription);
-    if own.stream == Some(true) {
-        let usage = own.stream_options.unwrap_or_default().include_usage == Some(true);
-        return Ok(stream::respond(answer, ChatChunks { usage }));
+    if let Some(options) = streamed {
+        let chunks = ChatChunks { usage: options.include_usage == Some(true) };
+        return Ok(stream::respond(answer, chunks, app.keep_alive()));
     }
     let head = answer.head.clone();
     let whole = answer::collect(answer).await?;
@@ -98,73 +94,82 @@ pub(crate) async fn complete(
     Ok(Json(ChatCompletion::new(head, message, whole.reason, whole.usage)).into_response())
 }
 
-impl ChatRequest {
-    fn refuse_unserved(&self) -> Result<(), ApiError> {
-        let no_choice = |choice: &Value| matches!(choice.as_str(), Some("none" | "auto"));
-        refuse(&[
-            ("tools", self.tools.as_ref().is_some_and(|tools| !tools.is_empty())),
-            (
-                "tool_choice",
-                self.tool_choice.as_ref().is_some_and(|choice| !choice.is_null() && !no_choice(choice)),
-            ),
-            ("response_format", self.response_format.as_ref().is_some_and(|format| format.r#type != "text")),
-            ("logprobs", self.logprobs == Some(true)),
-        ])
-    }
-
-    fn conversation(&self) -> Result<Conversation, ApiError> {
-        if self.messages.is_empty() {
-            return Err(ApiError::field("messages", "messages must hold at least one message"));
-        }
-        Ok(Conversation {
-            messages: self
-                .messages
-                .iter()
-                .enumerate()
-                .map(|(i, message)| message.value(i))
-                .collect::<Result<_, _>>()?,
-            tools: None,
-            add_generation_prompt: true,
-            variables: self.chat_template_kwargs.clone().unwrap_or_default(),
-        })
-    }
+/// `POST /apply-template`: the text that a conversation becomes.
+pub(crate) async fn apply_template(
+    State(app): State<App>,
+    Body(request): Body<ChatRequest>,
+) -> Result<Json<Value>, ApiError> {
+    request.check()?;
+    let model = app.model(request.model.as_deref())?;
+    let rendered = blocking(move || request.prompt(&model, |conversation| model.text.render(conversation)));
+    Ok(Json(json!({"prompt": rendered.await?})))
 }
 
-impl Message {
-    /// What the template sees: the message with its content as one string.
-    fn value(&self, index: usize) -> Result<Value, ApiError> {
-        if !ROLES.contains(&self.role.as_str()) {
-            let field = format!("messages[{index}].role");
-            return Err(ApiError::field(
-                &field,
-                format!("{field} must be one of {ROLES:?}, got: {:?}", self.role),
-            ));
+impl ChatRequest {
+    fn check(&self) -> Result<(), ApiError> {
+        in_range("top_logprobs", self.top_logprobs.map(f64::from), 0.0..=20.0)?;
+        if self.top_logprobs.is_some() && self.logprobs != Some(true) {
+            return Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true"));
         }
-        let mut fields = self.more.clone();
-        fields.insert("role".to_owned(), json!(self.role));
-        fields.insert("content".to_owned(), json!(self.text(index)?));
-        Ok(Value::Object(fields))
+        if let Some(effort) = self.reasoning_effort.as_deref().filter(|effort| !EFFORTS.contains(effort)) {
+            let message = format!("reasoning_effort must be one of {}, got: {effort:?}", EFFORTS.join(", "));
+            return Err(ApiError::field("reasoning_effort", message));
+        }
+        if let Some(format) = &self.response_format
+            && !["text", "json_object", "json_schema"].contains(&format.r#type.as_str())
+        {
+            let message = format!("response_format.type is unknown: {:?}", format.r#type);
+            return Err(ApiError::field("response_format", message));
+        }
+        let no_choice = |choice: &Value| choice.is_null() || matches!(choice.as_str(), Some("none" | "auto"));
+        refuse(
+            StatusCode::NOT_IMPLEMENTED,
+            &[
+                ("tools", self.tools.as_ref().is_some_and(|tools| !tools.is_empty())),
+                ("tool_choice", self.tool_choice.as_ref().is_some_and(|choice| !no_choice(choice))),
+                (
+                    "response_format",
+                    self.response_format.as_ref().is_some_and(|format| format.r#type != "text"),
+                ),
+                ("logprobs", self.logprobs == Some(true)),
+            ],
+        )
     }
 
-    fn text(&self, index: usize) -> Result<String, ApiError> {
-        let parts = match &self.content {
-            None => return Ok(String::new()),
-            Some(Content::Text(text)) => return Ok(text.clone()),
-            Some(Content::Parts(parts)) => parts,
+    /// Makes something of the conversation: its text or its tokens.
+    fn prompt<T>(
+        &self,
+        model: &ServedModel,
+        make: impl Fn(&Conversation) -> Result<T, Error>,
+    ) -> Result<T, ApiError> {
+        let template = model.text.template()?;
+        let conversation = Conversation {
+            messages: message::conversation(&self.messages, template.mentions("developer"))?,
+            tools: None,
+            add_generation_prompt: true,
+            variables: self.variables(template)?,
         };
-        parts
-            .iter()
-            .map(|part| match (part.r#type.as_str(), &part.text) {
-                ("text", Some(text)) => Ok(text.as_str()),
-                (kind, _) => {
-                    let field = format!("messages[{index}].content");
-                    Err(ApiError::field(
-                        &field,
-                        format!("{field}: this model takes text parts only, got: {kind:?}"),
-                    ))
-                }
-            })
-            .collect()
+        Ok(make(&conversation)?)
+    }
+
+    /// The variables that the request sets.
+    fn variables(&self, template: &ChatTemplate) -> Result<Map<String, Value>, ApiError> {
+        let mut variables = self.chat_template_kwargs.clone().unwrap_or_default();
+        match self.reasoning_effort.as_deref() {
+            None => {}
+            Some(effort) if template.reads("reasoning_effort") => {
+                variables.insert("reasoning_effort".to_owned(), json!(effort));
+            }
+            Some("none") if template.reads("enable_thinking") => {
+                variables.insert("enable_thinking".to_owned(), json!(false));
+            }
+            Some("none") => {}
+            Some(_) => {
+                let message = "reasoning_effort: this model's template does not read it";
+                return Err(ApiError::field("reasoning_effort", message));
+            }
+        }
+        Ok(variables)
     }
 }
 
@@ -175,7 +180,7 @@ struct ChatChunks {
 }
 
 impl ChatChunks {
-    fn choice(&self, delta: ChatDelta, reason: Option<&'static str>) -> Value {
+    fn choice(delta: &ChatDelta, reason: Option<&'static str>) -> Value {
         json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}])
     }
 
@@ -194,15 +199,15 @@ impl ChatChunks {
 impl Chunks for ChatChunks {
     fn opening(&self, answer: &Answer) -> Vec<Value> {
         let delta = ChatDelta { role: Some("assistant"), content: Some(String::new()) };
-        vec![self.chunk(answer, self.choice(delta, None), None)]
+        vec![self.chunk(answer, Self::choice(&delta, None), None)]
     }
 
     fn text(&self, answer: &Answer, text: String) -> Value {
-        self.chunk(answer, self.choice(ChatDelta { role: None, content: Some(text) }, None), None)
+        self.chunk(answer, Self::choice(&ChatDelta { role: None, content: Some(text) }, None), None)
     }
 
     fn closing(&self, answer: &Answer, reason: &'static str, usage: Usage) -> Vec<Value> {
-        let mut chunks = vec![self.chunk(answer, self.choice(ChatDelta::default(), Some(reason)), None)];
+        let mut chunks = vec![self.chunk(answer, Self::choice(&ChatDelta::default(), Some(reason)), None)];
         if self.usage {
             chunks.push(self.chunk(answer, json!([]), Some(usage)));
         }

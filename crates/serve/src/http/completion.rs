@@ -2,45 +2,40 @@
 
 use super::{
     answer::{self, Answer},
-    body::Body,
+    body::Generating,
     chat::StreamOptions,
     error::ApiError,
-    generation::refuse,
-    state::App,
+    generation::{in_range, refuse},
+    state::{App, blocking},
     stream::{self, Chunks},
 };
 use axum::{
     Json,
     extract::State,
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tandem_contracts::{request::Usage, text::TokenId};
 
 /// The endpoint's own fields.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct CompletionRequest {
-    #[serde(default)]
     model: Option<String>,
     prompt: Prompt,
-    #[serde(default)]
     stream: Option<bool>,
-    #[serde(default)]
     stream_options: Option<StreamOptions>,
-    #[serde(default)]
     echo: Option<bool>,
-    #[serde(default)]
     logprobs: Option<u32>,
-    #[serde(default)]
     suffix: Option<String>,
-    #[serde(default)]
     best_of: Option<u32>,
 }
 
 /// Text, or tokens.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a string or a list of token ids")]
+#[serde(untagged, expecting = "expected one string or one list of token ids")]
 enum Prompt {
     Text(String),
     Tokens(Vec<TokenId>),
@@ -49,24 +44,25 @@ enum Prompt {
 /// Continues a prompt.
 pub(crate) async fn complete(
     State(app): State<App>,
-    Body { own, generation }: Body<CompletionRequest>,
+    Generating { own, generation }: Generating<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    refuse(&[
-        ("echo", own.echo == Some(true)),
-        ("logprobs", own.logprobs.is_some()),
-        ("suffix", own.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty())),
-        ("best_of", own.best_of.is_some_and(|best_of| best_of > 1)),
-    ])?;
+    own.check()?;
+    generation.check()?;
     let model = app.model(own.model.as_deref())?;
-    let prompt = match own.prompt {
-        Prompt::Text(text) => model.text.tokenizer.encode_prompt(&text)?,
-        Prompt::Tokens(tokens) => tokens,
-    };
-    let subscription = model.engine.submit(generation.request(&model, prompt)?)?;
+    let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
+    let named = Arc::clone(&model);
+    let submitted = blocking(move || {
+        let prompt = match own.prompt {
+            Prompt::Text(text) => named.text.tokenizer.encode_prompt(&text)?,
+            Prompt::Tokens(tokens) => tokens,
+        };
+        Ok(named.engine.submit(generation.request(&named, prompt)?)?)
+    });
+    let subscription = submitted.await.map_err(|error| error.at("prompt"))?;
     let answer = Answer::new("cmpl", &model, subscription);
-    if own.stream == Some(true) {
-        let usage = own.stream_options.unwrap_or_default().include_usage == Some(true);
-        return Ok(stream::respond(answer, TextChunks { usage }));
+    if let Some(options) = streamed {
+        let chunks = TextChunks { usage: options.include_usage == Some(true) };
+        return Ok(stream::respond(answer, chunks, app.keep_alive()));
     }
     let head = answer.head.clone();
     let whole = answer::collect(answer).await?;
@@ -76,6 +72,19 @@ pub(crate) async fn complete(
         "choices": [choice], "usage": answer::usage(whole.usage),
     }))
     .into_response())
+}
+
+impl CompletionRequest {
+    fn check(&self) -> Result<(), ApiError> {
+        in_range("logprobs", self.logprobs.map(f64::from), 0.0..=5.0)?;
+        let unserved = [
+            ("echo", self.echo == Some(true)),
+            ("suffix", self.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty())),
+            ("best_of", self.best_of.is_some_and(|best_of| best_of > 1)),
+        ];
+        refuse(StatusCode::BAD_REQUEST, &unserved)?;
+        refuse(StatusCode::NOT_IMPLEMENTED, &[("logprobs", self.logprobs.is_some())])
+    }
 }
 
 /// How a completion is streamed.

@@ -33,14 +33,22 @@ impl ApiError {
         Self { param: Some(param.to_owned()), ..Self::invalid(message) }
     }
 
-    /// 501: a known field or value that is not served.
-    pub(crate) fn unsupported(param: &str, message: impl Into<String>) -> Self {
-        let error = Self::new(StatusCode::NOT_IMPLEMENTED, message);
+    /// A known field or value that is not served.
+    pub(crate) fn unsupported(status: StatusCode, param: &str) -> Self {
+        let error = Self::new(status, format!("this server does not support {param} as asked for"));
         Self { param: Some(param.to_owned()), code: Some("unsupported_execution"), ..error }
     }
 
     pub(crate) fn code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
+        self
+    }
+
+    /// Names the field that holds the prompt, if no field is named yet and the request itself is wrong.
+    pub(crate) fn at(mut self, param: &str) -> Self {
+        if self.status == StatusCode::BAD_REQUEST {
+            self.param.get_or_insert_with(|| param.to_owned());
+        }
         self
     }
 
@@ -73,9 +81,7 @@ impl From<Rejection> for ApiError {
         match rejection {
             Rejection::EmptyPrompt => Self::invalid(message),
             Rejection::NoTokens => Self::field("max_tokens", message),
-            Rejection::ContextExceeded { .. } => {
-                Self::field("messages", message).code("context_length_exceeded")
-            }
+            Rejection::ContextExceeded { .. } => Self::invalid(message).code("context_length_exceeded"),
             Rejection::UnknownToken { .. } => Self::invalid(message),
             Rejection::Sampling(error) => Self::field(error.field, message),
             Rejection::QueueFull { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     fn an_overlong_prompt_is_named_with_both_numbers() {
         let error = ApiError::from(Rejection::ContextExceeded { prompt: 9000, context: 8192 });
-        insta::assert_snapshot!(error.body(), @r#"{"error":{"message":"this model's context is 8192 tokens, the prompt has: 9000","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#);
+        insta::assert_snapshot!(error.body(), @r#"{"error":{"message":"this model's context is 8192 tokens, the prompt has: 9000","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}"#);
         assert_eq!(error.into_response().status(), 400);
     }
 

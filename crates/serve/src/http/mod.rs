@@ -3,7 +3,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | `chat`, `completion` | the generating endpoints |
-//! | `generation` | the fields that they share |
+//! | `generation`, `message` | the fields that they share; messages as templates see them |
+//! | `vocabulary` | tokens of texts, texts of tokens |
 //! | `body`, `error` | what comes in malformed, and how it is answered |
 //! | `answer`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
@@ -14,8 +15,10 @@ mod chat;
 mod completion;
 mod error;
 mod generation;
+mod message;
 mod state;
 mod stream;
+mod vocabulary;
 mod wire;
 
 use crate::{
@@ -24,7 +27,7 @@ use crate::{
 };
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Path, State},
+    extract::{Path, State},
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -32,32 +35,46 @@ use axum::{
 use error::ApiError;
 use serde_json::{Value, json};
 use state::App;
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::pin, time::Duration};
 use tandem_engine::EngineHandle;
-use tokio::{
-    net::TcpListener,
-    task::spawn_blocking,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpListener, sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// Time that clients have to read the end of their answers once everything has ended.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The server of some models.
+///
+/// ```no_run
+/// # async fn run(model: tandem_serve::model::ServedModel) -> Result<(), Box<dyn std::error::Error>> {
+/// let server = tandem_serve::http::Server::new(vec![model], std::time::Duration::from_secs(30));
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// server.run(listener, async { drop(tokio::signal::ctrl_c().await) }).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Server {
-    app: App,
+    models: Vec<ServedModel>,
     drain_timeout: Duration,
+    keep_alive: Duration,
 }
 
 impl Server {
-    /// A server of `models`. At shutdown running answers have `drain_timeout` to finish.
+    /// A server of `models`, which may still be loading: until they are loaded requests are answered with 503. At
+    /// shutdown running answers have `drain_timeout` to finish.
     pub fn new(models: Vec<ServedModel>, drain_timeout: Duration) -> Self {
-        Self { app: App::new(models), drain_timeout }
+        Self { models, drain_timeout, keep_alive: Duration::from_secs(10) }
+    }
+
+    /// Changes after how much silence a stream sends a comment line; ten seconds otherwise.
+    #[must_use]
+    pub fn keep_alive(self, keep_alive: Duration) -> Self {
+        Self { keep_alive, ..self }
     }
 
     /// Serves connections of `listener` until `shutdown` resolves, then drains: nothing new is taken, running
-    /// answers finish or the time for that runs out.
+    /// answers finish or the time for that runs out, and `/health` says so meanwhile. The engines have ended when
+    /// this returns.
     ///
     /// # Errors
     /// [`ErrorKind::Network`]: the listener failed.
@@ -66,29 +83,28 @@ impl Server {
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
-        let (told, tell) = tokio::sync::oneshot::channel();
-        let app = self.app.clone();
-        let until = async move {
+        let app = App::new(self.models, self.keep_alive);
+        let (close, closed) = oneshot::channel::<()>();
+        let until = async {
+            // An error would mean that the sender is gone, and then it is time too.
+            let _ = closed.await;
+        };
+        let serving = axum::serve(listener, router(app.clone())).with_graceful_shutdown(until).into_future();
+        let mut serving = pin!(serving);
+        let ended = async {
             shutdown.await;
             app.begin_drain();
-            // The receiver lives as long as the server below.
-            let _ = told.send(());
-        };
-        let app = self.app.clone();
-        let serving = axum::serve(listener, router(self.app)).with_graceful_shutdown(until).into_future();
-        let drained = async {
-            if tell.await.is_err() {
-                // The server has ended by itself, which the other branch reports.
-                std::future::pending::<()>().await;
-            }
             // Whether in time or not, what is left ends then.
             let _ = timeout(self.drain_timeout, on_engines(&app, EngineHandle::drain)).await;
             on_engines(&app, EngineHandle::shutdown).await;
-            sleep(FAREWELL).await;
         };
         let served = tokio::select! {
-            served = serving => served,
-            () = drained => Ok(()),
+            served = &mut serving => served,
+            () = ended => {
+                // A receiver that is gone has nothing to close.
+                let _ = close.send(());
+                timeout(FAREWELL, serving).await.unwrap_or(Ok(()))
+            }
         };
         on_engines(&app, EngineHandle::shutdown).await;
         served.map_err(|error| Error::new(ErrorKind::Network, error.to_string()))
@@ -107,12 +123,14 @@ fn router(app: App) -> Router {
         .route("/v1/chat/completions", post(chat::complete))
         .route("/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completion::complete))
+        .route("/tokenize", post(vocabulary::tokenize))
+        .route("/detokenize", post(vocabulary::detokenize))
+        .route("/apply-template", post(chat::apply_template))
         .route("/v1/models", get(list))
         .route("/v1/models/{*id}", get(show))
         .route("/health", get(health))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(body::LIMIT))
         .with_state(app)
 }
 
@@ -135,10 +153,10 @@ fn describe(model: &ServedModel) -> Value {
 }
 
 async fn health(State(app): State<App>) -> Response {
-    if app.is_ready() {
-        return Json(json!({"status": "ok"})).into_response();
+    match app.trouble() {
+        None => Json(json!({"status": "ok"})).into_response(),
+        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": trouble}))).into_response(),
     }
-    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "unavailable"}))).into_response()
 }
 
 async fn unknown(uri: Uri) -> ApiError {

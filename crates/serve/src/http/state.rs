@@ -3,21 +3,32 @@
 use super::error::ApiError;
 use crate::model::ServedModel;
 use axum::http::StatusCode;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
+use tandem_engine::Phase;
+use tokio::task::spawn_blocking;
 
 /// The served models, shared by all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     models: Arc<[Arc<ServedModel>]>,
     draining: Arc<AtomicBool>,
+    keep_alive: Duration,
 }
 
 impl App {
-    pub(crate) fn new(models: Vec<ServedModel>) -> Self {
-        Self { models: models.into_iter().map(Arc::new).collect(), draining: Arc::default() }
+    pub(crate) fn new(models: Vec<ServedModel>, keep_alive: Duration) -> Self {
+        Self { models: models.into_iter().map(Arc::new).collect(), draining: Arc::default(), keep_alive }
+    }
+
+    /// Silence after which a stream sends a comment.
+    pub(crate) fn keep_alive(&self) -> Duration {
+        self.keep_alive
     }
 
     pub(crate) fn models(&self) -> &[Arc<ServedModel>] {
@@ -38,13 +49,32 @@ impl App {
         }
     }
 
-    /// Whether requests are taken.
-    pub(crate) fn is_ready(&self) -> bool {
-        !self.draining.load(Ordering::Relaxed) && self.models.iter().all(|model| model.engine.is_ready())
+    /// The worst that can be said of any model; nothing while requests are taken.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        let worst =
+            self.models.iter().map(|model| model.engine.phase()).filter(|phase| *phase != Phase::Ready).max();
+        match worst {
+            Some(Phase::Failed) => Some("failed"),
+            _ if self.draining.load(Ordering::Relaxed) => Some("draining"),
+            Some(Phase::Loading) => Some("loading"),
+            Some(Phase::Draining) => Some("draining"),
+            Some(Phase::Stopped) => Some("stopped"),
+            Some(Phase::Ready) | None => None,
+        }
     }
 
     /// From now on health says that no new work is taken.
     pub(crate) fn begin_drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
+}
+
+/// Runs what may take long outside the runtime's own threads.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    spawn_blocking(work).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a request's work panicked");
+        Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request could not be processed"))
+    })
 }

@@ -14,9 +14,6 @@ use serde_json::Value;
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 use tandem_contracts::request::{Event, Usage};
 
-/// Silence after which a comment line is sent.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
-
 /// The objects of one kind of stream.
 pub(crate) trait Chunks: Send + 'static {
     /// Before any text.
@@ -29,15 +26,15 @@ pub(crate) trait Chunks: Send + 'static {
     fn closing(&self, answer: &Answer, reason: &'static str, usage: Usage) -> Vec<Value>;
 }
 
-/// The response that streams an answer.
-pub(crate) fn respond(answer: Answer, chunks: impl Chunks) -> Response {
+/// The response that streams an answer, with a comment line whenever nothing else was sent for `keep_alive`.
+pub(crate) fn respond(answer: Answer, chunks: impl Chunks, keep_alive: Duration) -> Response {
     let waiting: VecDeque<String> = chunks.opening(&answer).iter().map(Value::to_string).collect();
     let state = Streaming { answer, chunks, waiting, ended: false };
     let events = stream::unfold(state, |mut state| async {
         let data = state.next().await?;
         Some((Ok::<_, Infallible>(sse::Event::default().data(data)), state))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Sse::new(events).keep_alive(KeepAlive::new().interval(keep_alive).text("keep-alive")).into_response()
 }
 
 struct Streaming<C> {

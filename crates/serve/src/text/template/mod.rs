@@ -70,6 +70,11 @@ impl ChatTemplate {
         Ok(Self { environment, special, variables })
     }
 
+    /// Whether the template's source holds this text: how to tell what it knows about roles and fields.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.environment.get_template(NAME).is_ok_and(|template| template.source().contains(text))
+    }
+
     /// Whether the template reads a variable of this name.
     pub fn reads(&self, variable: &str) -> bool {
         self.variables.contains(variable)

@@ -1,0 +1,80 @@
+//! `POST /tokenize` and `/detokenize`, as llama.cpp's server has them.
+
+use super::{
+    body::Body,
+    error::ApiError,
+    generation::refuse,
+    state::{App, blocking},
+};
+use crate::text::Detokenizer;
+use axum::{Json, extract::State, http::StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{str, sync::Arc};
+use tandem_contracts::text::{TokenId, Vocabulary};
+
+/// A text.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct TokenizeRequest {
+    model: Option<String>,
+    content: String,
+    /// Whether the begin token is put before it.
+    add_special: Option<bool>,
+    /// Whether the names of special tokens in the text are those tokens.
+    parse_special: Option<bool>,
+    /// Whether each token comes with its text.
+    with_pieces: Option<bool>,
+}
+
+/// Tokens.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct DetokenizeRequest {
+    model: Option<String>,
+    tokens: Vec<TokenId>,
+}
+
+/// The tokens of a text.
+pub(crate) async fn tokenize(
+    State(app): State<App>,
+    Body(request): Body<TokenizeRequest>,
+) -> Result<Json<Value>, ApiError> {
+    refuse(StatusCode::BAD_REQUEST, &[("parse_special", request.parse_special == Some(false))])?;
+    let model = app.model(request.model.as_deref())?;
+    blocking(move || {
+        let tokenizer = &model.text.tokenizer;
+        let encoded = match request.add_special {
+            Some(true) => tokenizer.encode_prompt(&request.content),
+            _ => tokenizer.encode_chat(&request.content),
+        };
+        let tokens = encoded?;
+        if request.with_pieces != Some(true) {
+            return Ok(Json(json!({"tokens": tokens})));
+        }
+        let pieces = tokens.iter().map(|&token| {
+            let bytes = tokenizer.token_bytes(token).unwrap_or_default();
+            json!({"id": token, "piece": str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text))})
+        });
+        Ok(Json(json!({"tokens": pieces.collect::<Vec<_>>()})))
+    })
+    .await
+}
+
+/// The text of tokens, special ones by their names.
+pub(crate) async fn detokenize(
+    State(app): State<App>,
+    Body(request): Body<DetokenizeRequest>,
+) -> Result<Json<Value>, ApiError> {
+    let model = app.model(request.model.as_deref())?;
+    blocking(move || {
+        let tokenizer = &model.text.tokenizer;
+        if let Some(token) = request.tokens.iter().find(|&&token| tokenizer.token_bytes(token).is_none()) {
+            return Err(ApiError::field("tokens", format!("tokens: there is no token of this id: {token}")));
+        }
+        let mut detokenizer = Detokenizer::with_special(Arc::clone(tokenizer));
+        let mut content = String::new();
+        request.tokens.iter().for_each(|&token| detokenizer.push(token, &mut content));
+        detokenizer.finish(&mut content);
+        Ok(Json(json!({"content": content})))
+    })
+    .await
+}

@@ -1,0 +1,74 @@
+//! The endpoints beside chat.
+
+use crate::support::{MODEL, Rig, Setup, stable};
+use insta::assert_snapshot;
+use serde_json::{Value as Json, json};
+
+#[test]
+fn models_are_listed_and_shown() {
+    let rig = Rig::with(Setup { names: vec![MODEL, "vendor/name"], ..Setup::default() });
+    assert_snapshot!(rig.get("/v1/models").text());
+    let shown = rig.get("/v1/models/vendor/name");
+    assert_eq!((shown.status, &shown.json()["id"]), (200, &json!("vendor/name")));
+    assert_eq!(rig.get("/v1/models/vendor%2Fname").json()["id"], "vendor/name");
+    assert_eq!(rig.get("/v1/models/x").error().1["code"], "model_not_found");
+}
+
+#[test]
+fn health_is_ok_while_requests_are_taken() {
+    let health = Rig::new().get("/health");
+    assert_eq!((health.status, health.json()), (200, json!({"status": "ok"})));
+}
+
+#[test]
+fn completions_continue_texts_and_tokens() {
+    let rig = Rig::new();
+    let whole = rig.post("/v1/completions", &json!({"prompt": "say: ok\n", "max_tokens": 16}));
+    assert_snapshot!(stable(whole.text()));
+    let tokens: Vec<u8> = b"say: ok\n".to_vec();
+    let same = rig.post("/v1/completions", &json!({"prompt": tokens, "max_tokens": 16}));
+    assert_eq!(stable(same.text()), stable(whole.text()));
+    let body = json!({"prompt": "say: ok\n", "stream": true, "max_tokens": 1, "stream_options": {"include_usage": true}});
+    assert_snapshot!(stable(rig.post("/v1/completions", &body).text()));
+}
+
+#[test]
+fn completions_refuse_what_they_cannot_do() {
+    let rig = Rig::new();
+    for (body, status, param) in [
+        (json!({}), 400, json!(null)),
+        (json!({"prompt": ""}), 400, json!("prompt")),
+        (json!({"prompt": []}), 400, json!("prompt")),
+        (json!({"prompt": [-1]}), 400, json!("prompt")),
+        (json!({"prompt": [9_999_999]}), 400, json!("prompt")),
+        (json!({"prompt": ["a", "b"]}), 400, json!("prompt")),
+        (json!({"prompt": "a", "echo": true}), 400, json!("echo")),
+        (json!({"prompt": "a", "suffix": "b"}), 400, json!("suffix")),
+        (json!({"prompt": "a", "best_of": 2}), 400, json!("best_of")),
+        (json!({"prompt": "a", "logprobs": 6}), 400, json!("logprobs")),
+        (json!({"prompt": "a", "logprobs": 2}), 501, json!("logprobs")),
+        (json!({"prompt": "a", "temperature": 9}), 400, json!("temperature")),
+    ] {
+        let (got, error) = rig.post("/v1/completions", &body).error();
+        assert_eq!((got, &error["param"]), (status, &param), "{body}");
+    }
+    let next: Json = rig.post("/v1/completions", &json!({"prompt": "say: ok\n"})).json();
+    assert_eq!(next["choices"][0]["text"], "ok");
+}
+
+#[test]
+fn texts_become_tokens_and_tokens_texts() {
+    let rig = Rig::new();
+    let tokenize = |body: Json| rig.post("/tokenize", &body).json()["tokens"].clone();
+    assert_eq!(tokenize(json!({"content": "aé"})), json!([97, 195, 169]));
+    assert_eq!(
+        tokenize(json!({"content": "aé", "with_pieces": true, "add_special": true})),
+        json!([{"id": 97, "piece": "a"}, {"id": 195, "piece": [195]}, {"id": 169, "piece": [169]}])
+    );
+    let detokenize = |tokens: Json| rig.post("/detokenize", &json!({"tokens": tokens})).json();
+    assert_eq!(detokenize(json!([97, 195, 169, 256])), json!({"content": "aé<|end|>"}));
+    assert_eq!(detokenize(json!([]))["content"], "");
+    assert_eq!(detokenize(json!([257]))["error"]["param"], "tokens");
+    let (status, error) = rig.post("/tokenize", &json!({"content": "a", "parse_special": false})).error();
+    assert_eq!((status, &error["param"]), (400, &json!("parse_special")));
+}

@@ -1,0 +1,7 @@
+//! The server over HTTP: a real engine with a scripted model, and a client on a bare socket.
+
+mod chat;
+mod endpoints;
+mod lifetime;
+mod refusal;
+mod support;
