@@ -8,7 +8,7 @@
 
 use super::row::{Rows, widen};
 use crate::device::CpuDevice;
-use crate::number::with_real;
+use crate::number::{Number, with_real};
 use crate::pool::Disjoint;
 use crate::simd::fold::{self, Plain, Sums};
 use crate::simd::{Kernel, LANES, Simd, dispatch, math};
@@ -27,10 +27,16 @@ pub(crate) fn softmax(device: &CpuDevice, x: &Tensor, axis: usize) -> Result<Ten
             let own = scratch.lend::<f32>(rows.extent);
             widen(&from[row.from..], rows.steps[0], own);
             dispatch(isa, InPlace { row: own });
+            if rows.steps[1] == 1 {
+                // SAFETY: each element of the result belongs to one row.
+                let to = unsafe { to.range(row.to..row.to + rows.extent) };
+                to.iter_mut().zip(own).for_each(|(to, x)| *to = Number::from_f32(*x));
+                return;
+            }
             for (k, x) in own.iter().enumerate() {
                 let place = row.to + k * rows.steps[1];
-                // SAFETY: each element of the result belongs to one row.
-                unsafe { to.range(place..place + 1)[0] = <T as crate::number::Number>::from_f32(*x) };
+                // SAFETY: as above.
+                unsafe { to.range(place..place + 1)[0] = Number::from_f32(*x) };
             }
         });
     });

@@ -58,24 +58,45 @@ fn order<T: PartialOrd>(a: T, b: T) -> Ordering {
 }
 
 pub(crate) fn argsort(device: &CpuDevice, x: &Tensor, axis: usize) -> Result<Tensor> {
+    device.own("argsort", &[x])?;
     shape::along("argsort", x, axis, false)?;
-    permute(device, "argsort", (x, axis), |indices, order| indices.sort_unstable_by(order))
+    permute(device, "argsort", (x, axis), <[Ranked]>::sort_unstable)
 }
 
 pub(crate) fn argpartition(device: &CpuDevice, x: &Tensor, kth: usize, axis: usize) -> Result<Tensor> {
     device.own("argpartition", &[x])?;
     shape::argpartition(x, kth, axis)?;
-    permute(device, "argpartition", (x, axis), |indices, order| {
-        indices.select_nth_unstable_by(kth, order);
+    permute(device, "argpartition", (x, axis), |ranked| {
+        ranked.select_nth_unstable(kth);
     })
 }
 
-/// Rearranges the indices of each row with an order that is total: of elements, then of indices.
+/// An element's rank in the upper half, its index in the lower: equal elements keep their order.
+type Ranked = u64;
+
+/// A number that orders as the element does: NaN above all, and both zeros alike.
+fn rank<T: Number>(x: T) -> u32 {
+    const SIGN: u32 = 1 << 31;
+    if !T::DTYPE.is_float() {
+        let lowest = if T::DTYPE == Dtype::U32 { 0 } else { i64::from(i32::MIN) };
+        return (x.to_i64() - lowest) as u32;
+    }
+    let x = x.to_f32();
+    // Adding 0 makes the negative zero positive.
+    let bits = (x + 0.0).to_bits();
+    match bits & SIGN {
+        _ if x.is_nan() => u32::MAX,
+        0 => bits | SIGN,
+        _ => !bits,
+    }
+}
+
+/// Rearranges the indices of each row.
 fn permute(
     device: &CpuDevice,
     operation: &'static str,
     (x, axis): (&Tensor, usize),
-    arrange: impl Fn(&mut [i32], &mut dyn FnMut(&i32, &i32) -> Ordering) + Sync,
+    arrange: impl Fn(&mut [Ranked]) + Sync,
 ) -> Result<Tensor> {
     let source = device.value(operation, x)?;
     let rows = Rows::new(source, axis, x.shape());
@@ -84,16 +105,51 @@ fn permute(
     with_numeric!(source.dtype, T => {
         let from = source.read::<T>();
         rows.each(&device.pool, 16 * rows.extent, |row, scratch| {
-            let indices = scratch.lend::<i32>(rows.extent);
-            indices.iter_mut().zip(0..).for_each(|(index, i)| *index = i);
-            let at = |index: i32| from[row.from + index as usize * rows.steps[0]];
-            arrange(indices, &mut |&i, &j| order(at(i), at(j)).then(i.cmp(&j)));
-            for (k, index) in indices.iter().enumerate() {
+            let ranked = scratch.lend::<Ranked>(rows.extent);
+            for (i, ranked) in ranked.iter_mut().enumerate() {
+                let rank = rank(from[row.from + i * rows.steps[0]]);
+                *ranked = Ranked::from(rank) << 32 | i as Ranked;
+            }
+            arrange(ranked);
+            for (k, ranked) in ranked.iter().enumerate() {
                 let place = row.to + k * rows.steps[1];
                 // SAFETY: each element of the result belongs to one row.
-                unsafe { to.range(place..place + 1)[0] = *index };
+                unsafe { to.range(place..place + 1)[0] = *ranked as i32 };
             }
         });
     });
     Ok(device.finish(draft))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+
+    #[test]
+    fn ranks_order_as_elements() {
+        let floats = [f32::NEG_INFINITY, -2.5, -1.0e-40, 0.0, 1.0e-40, 3.0, f32::INFINITY, f32::NAN];
+        assert!(floats.map(rank::<f32>).is_sorted_by(|a, b| a < b));
+        assert_eq!(rank(-0.0f32), rank(0.0f32));
+        assert_eq!(rank(-f32::NAN), rank(f32::NAN));
+        assert!(
+            [f16::NEG_INFINITY, f16::from_f32(-3.0), f16::ZERO].map(rank::<f16>).is_sorted_by(|a, b| a < b)
+        );
+        assert!([i32::MIN, -1, 0, i32::MAX].map(rank::<i32>).is_sorted_by(|a, b| a < b));
+        assert!([0, 1 << 31, u32::MAX].map(rank::<u32>).is_sorted_by(|a, b| a < b));
+        assert!([-128i8, 0, 127].map(rank::<i8>).is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn the_first_of_the_largest_is_found_in_any_block() {
+        let mut xs: Vec<f32> = (0..1000).map(|i| (i * 37 % 1000) as f32).collect();
+        xs[990] = 2000.0;
+        xs[700] = 2000.0;
+        assert_eq!(largest(&xs, 1, 1000), 700);
+        // Every third: 2000 stands at index 330.
+        assert_eq!(largest(&xs, 3, 333), 330);
+        xs[256] = f32::NAN;
+        xs[999] = f32::NAN;
+        assert_eq!(largest(&xs, 1, 1000), 256);
+    }
 }

@@ -55,10 +55,6 @@ impl Simd for Avx2 {
         // Two steps, of which the first is exact, because 2^n itself may lie outside the normal numbers.
         scale(x, n) {
             let half = _mm256_floor_ps(_mm256_mul_ps(n, _mm256_set1_ps(0.5)));
-            let power = |n: __m256| {
-                let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
-            };
             _mm256_mul_ps(_mm256_mul_ps(x, power(half)), power(_mm256_sub_ps(n, half)))
         };
     }
@@ -79,18 +75,19 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load_f16(self, from: &[f16; LANES]) -> Pair {
         // SAFETY: each half reads 16 of the array's 32 bytes.
-        let half = |from: &[f16]| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())) };
-        (half(&from[..8]), half(&from[8..]))
+        unsafe {
+            let (low, high) = (from.as_ptr().cast(), from[8..].as_ptr().cast());
+            (_mm256_cvtph_ps(_mm_loadu_si128(low)), _mm256_cvtph_ps(_mm_loadu_si128(high)))
+        }
     }
 
     #[inline(always)]
     fn load_bf16(self, from: &[bf16; LANES]) -> Pair {
         // SAFETY: each half reads 16 of the array's 32 bytes.
-        let half = |from: &[bf16]| unsafe {
-            let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
-        };
-        (half(&from[..8]), half(&from[8..]))
+        unsafe {
+            let (low, high) = (from.as_ptr().cast(), from[8..].as_ptr().cast());
+            (widen_bf16(_mm_loadu_si128(low)), widen_bf16(_mm_loadu_si128(high)))
+        }
     }
 
     #[inline(always)]
@@ -104,29 +101,22 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn store_f16(self, to: &mut [f16; LANES], x: Pair) {
-        // SAFETY: each half writes 16 of the array's 32 bytes.
-        let half = |to: &mut [f16], x| unsafe {
-            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
-        };
         let (low, high) = to.split_at_mut(8);
-        half(low, x.0);
-        half(high, x.1);
+        // SAFETY: each half writes 16 of the array's 32 bytes.
+        unsafe {
+            let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x.0);
+            _mm_storeu_si128(low.as_mut_ptr().cast(), half);
+            let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x.1);
+            _mm_storeu_si128(high.as_mut_ptr().cast(), half);
+        }
     }
 
     #[inline(always)]
     fn store_bf16(self, to: &mut [bf16; LANES], x: Pair) {
+        // Packing works on halves of 128 bits; the permutation puts them in order again.
         // SAFETY: the array has the 32 bytes that are written.
         unsafe {
-            let half = |x: __m256| {
-                let bits = _mm256_castps_si256(x);
-                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-                let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
-                let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
-                let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
-                _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan))
-            };
-            // Packing works on halves of 128 bits; the permutation puts them in order again.
-            let words = _mm256_packus_epi32(half(x.0), half(x.1));
+            let words = _mm256_packus_epi32(narrow_bf16(x.0), narrow_bf16(x.1));
             _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(words));
         }
     }
@@ -183,21 +173,59 @@ impl Simd for Avx2 {
     }
 }
 
-/// The sums of eight vectors from `first` on. Called with a token at hand.
+/// 2^n for integral `n` in the range of normal numbers. Called with a token at hand, as all that follow.
+#[inline(always)]
+fn power(n: __m256) -> __m256 {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe {
+        let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+    }
+}
+
+/// Eight words as the upper halves of floats.
+#[inline(always)]
+fn widen_bf16(words: __m128i) -> __m256 {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(words))) }
+}
+
+/// The upper halves of floats, rounded to nearest even, in the lower halves of the lanes.
+#[inline(always)]
+fn narrow_bf16(x: __m256) -> __m256i {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe {
+        let bits = _mm256_castps_si256(x);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
+        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
+        _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan))
+    }
+}
+
+/// The sums of eight vectors from `first` on.
 #[inline(always)]
 fn eight_sums(xs: &[Pair; LANES], first: usize) -> __m256 {
     // SAFETY: a token exists only where the machine has the instructions.
-    unsafe {
-        let eight = |i: usize| _mm256_add_ps(xs[first + i].0, xs[first + i].1);
-        // Lane i with i + 4: two vectors' halves side by side; then i + 2, i + 1 within each half.
-        let four = |i: usize| {
-            let (a, b) = (eight(i), eight(i + 4));
+    let mut four = [unsafe { _mm256_setzero_ps() }; 4];
+    for (i, four) in four.iter_mut().enumerate() {
+        let (x, y) = (xs[first + i], xs[first + i + 4]);
+        // Lane i with i + 8, then with i + 4: two vectors' halves side by side.
+        // SAFETY: as above.
+        *four = unsafe {
+            let (a, b) = (_mm256_add_ps(x.0, x.1), _mm256_add_ps(y.0, y.1));
             _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
         };
-        let pairs = |a: __m256, b: __m256| {
-            _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b))
-        };
-        let (a, b) = (pairs(four(0), four(1)), pairs(four(2), four(3)));
-        _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b))
     }
+    let (a, b) = (add_pairs(four[0], four[1]), add_pairs(four[2], four[3]));
+    // SAFETY: as above.
+    unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b)) }
+}
+
+/// In each half: lanes 0 and 2, then 1 and 3 of `a`, then those of `b`.
+#[inline(always)]
+fn add_pairs(a: __m256, b: __m256) -> __m256 {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b)) }
 }

@@ -139,23 +139,14 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn sums(self, xs: &[__m512; LANES]) -> __m512 {
-        // SAFETY: a token exists only where the machine has the instructions.
-        unsafe {
-            // Lane i with i + 8: two vectors' halves side by side; then i + 4, their quarters.
-            let halves = |a: __m512, b: __m512| {
-                _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b))
-            };
-            let quarters = |a: __m512, b: __m512| {
-                _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b))
-            };
-            let four = |i: usize| quarters(halves(xs[i], xs[i + 4]), halves(xs[i + 8], xs[i + 12]));
-            // Quarter b of `four(i)` holds the four partial sums of vector 4 b + i. Then i + 2, i + 1.
-            let pairs = |a: __m512, b: __m512| {
-                _mm512_add_ps(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b))
-            };
-            let (a, b) = (pairs(four(0), four(1)), pairs(four(2), four(3)));
-            _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b))
+        // Lane i with i + 8: two vectors' halves side by side; then i + 4, their quarters.
+        let mut four = [self.splat(0.0); 4];
+        for (i, four) in four.iter_mut().enumerate() {
+            let (a, b) = (add_halves(xs[i], xs[i + 4]), add_halves(xs[i + 8], xs[i + 12]));
+            *four = add_quarters(a, b);
         }
+        // Quarter b of `four[i]` holds the four partial sums of vector 4 b + i. Then i + 2, i + 1.
+        add_singles(add_pairs(four[0], four[1]), add_pairs(four[2], four[3]))
     }
 
     #[inline(always)]
@@ -182,4 +173,26 @@ impl Simd for Avx512 {
 #[inline(always)]
 fn part(count: usize) -> __mmask16 {
     ((1u32 << count.min(LANES)) - 1) as __mmask16
+}
+
+/// Additions of two vectors' parts. Called with a token at hand.
+macro_rules! additions {
+    ($($(#[$documentation:meta])* $name:ident($a:ident, $b:ident) $first:expr, $second:expr;)*) => {$(
+        $(#[$documentation])*
+        #[inline(always)]
+        fn $name($a: __m512, $b: __m512) -> __m512 {
+            // SAFETY: a token exists only where the machine has the instructions.
+            unsafe { _mm512_add_ps($first, $second) }
+        }
+    )*};
+}
+additions! {
+    /// The halves of `a`, then those of `b`.
+    add_halves(a, b) _mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b);
+    /// Quarters 0 and 1, then 2 and 3 of `a`, then those of `b`.
+    add_quarters(a, b) _mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b);
+    /// In each quarter: lanes 0 and 2, then 1 and 3 of `a`, then those of `b`.
+    add_pairs(a, b) _mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b);
+    /// In each quarter: lanes 0 and 1, then 2 and 3 of `a`, then those of `b`.
+    add_singles(a, b) _mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b);
 }

@@ -2,7 +2,8 @@
 
 use crate::device::{CpuDevice, no_memory};
 use crate::memory::Block;
-use crate::number::{Number, with_real};
+use crate::number::with_real;
+use crate::operation::row::widen;
 use crate::pool::Disjoint;
 use crate::simd::LANES;
 use tandem_contracts::tensor::{Result, Tensor};
@@ -32,9 +33,8 @@ impl Queries {
                     let to = unsafe { cells.range(vector * padded..(vector + 1) * padded) };
                     let start = vector / heads * strides[0] + vector % heads * strides[1];
                     let (to, rest) = to.split_at_mut(width);
-                    to.iter_mut().enumerate().for_each(|(i, to)| {
-                        *to = Number::to_f32(from[start + i * strides[2]]) * scale;
-                    });
+                    widen(&from[start..], strides[2], to);
+                    to.iter_mut().for_each(|to| *to *= scale);
                     rest.fill(0.0);
                 }
             });

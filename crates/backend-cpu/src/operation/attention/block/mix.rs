@@ -1,9 +1,10 @@
 //! Weighted sums of a block's values.
 
-use super::{CHUNK, Chunk, Lines, View};
+use super::{CHUNK, Chunk, Lines, Stripe, View};
 use crate::simd::{LANES, Simd};
 use std::array::from_fn;
 use std::ops::Range;
+use tandem_contracts::tensor::attention::BLOCK;
 
 /// Writes each vector's `o_b` to `mixed`, `[CHUNK, padded width]`. Hidden values are not touched at all, because
 /// their weight of 0 would make NaN of an infinity.
@@ -17,20 +18,31 @@ pub(super) fn fill<S: Simd>(simd: S, chunk: &Chunk<'_>, view: &View<'_>, weights
     // Places that all vectors see; neighbouring queries differ by a few places before and after.
     let common = start.min(end)..end;
     for stripe in view.stripes {
-        let mut add = |places: Range<usize>, vectors: Range<usize>| {
-            let places = places.start.max(stripe.places.start)..places.end.min(stripe.places.end);
-            if !places.is_empty() {
-                let elements = view.values.from(stripe, places.start);
-                Values { elements, step: view.values.step, places }.mix(simd, weights, vectors, mixed);
-            }
-        };
         for (vector, places) in visible.iter().enumerate() {
-            add(places.start..places.end.min(common.start), vector..vector + 1);
+            let before = places.start..places.end.min(common.start);
+            add(simd, (view, stripe, before), weights, vector..vector + 1, mixed);
         }
-        add(common.clone(), 0..chunk.count);
+        add(simd, (view, stripe, common.clone()), weights, 0..chunk.count, mixed);
         for (vector, places) in visible.iter().enumerate() {
-            add(places.start.max(common.end)..places.end, vector..vector + 1);
+            let after = places.start.max(common.end)..places.end;
+            add(simd, (view, stripe, after), weights, vector..vector + 1, mixed);
         }
+    }
+}
+
+/// Adds the values of those places that lie in the stripe.
+#[inline(always)]
+fn add<S: Simd>(
+    simd: S,
+    (view, stripe, places): (&View<'_>, &Stripe, Range<usize>),
+    weights: &Lines,
+    vectors: Range<usize>,
+    mixed: &mut [f32],
+) {
+    let places = places.start.max(stripe.places.start)..places.end.min(stripe.places.end);
+    if !places.is_empty() {
+        let elements = view.values.from(stripe, places.start);
+        Values { elements, step: view.values.step, places }.mix(simd, weights, vectors, mixed);
     }
 }
 
@@ -67,7 +79,7 @@ impl Values<'_> {
         mixed: &mut [f32],
     ) -> usize {
         let width = mixed.len() / CHUNK;
-        let lines: [&[f32]; Q] = from_fn(|q| &weights[first + q][self.places.clone()]);
+        let lines: [&[f32; BLOCK]; Q] = from_fn(|q| &weights[first + q]);
         let mut column = 0;
         while column < width {
             let to = &mut mixed[first * width + column..];
@@ -87,27 +99,32 @@ impl Values<'_> {
     fn tile<S: Simd, const Q: usize, const D: usize>(
         &self,
         simd: S,
-        lines: &[&[f32]; Q],
+        lines: &[&[f32; BLOCK]; Q],
         column: usize,
         (to, width): (&mut [f32], usize),
     ) -> usize {
-        let count = self.places.len();
-        let lines: [&[f32]; Q] = from_fn(|q| &lines[q][..count]);
-        let mut sums: [[S::Lanes; D]; Q] =
-            from_fn(|q| from_fn(|d| simd.load(&to[q * width..].as_chunks::<LANES>().0[d])));
-        (0..count).for_each(|place| {
-            let value = self.elements[place * self.step + column..][..D * LANES].as_chunks::<LANES>().0;
-            let value: [S::Lanes; D] = from_fn(|d| simd.load(&value[d]));
+        let mut sums = [[simd.splat(0.0); D]; Q];
+        for q in 0..Q {
+            let from = to[q * width..].as_chunks::<LANES>().0;
+            for d in 0..D {
+                sums[q][d] = simd.load(&from[d]);
+            }
+        }
+        let lines: [&[f32]; Q] = lines.map(|line| &line[self.places.clone()]);
+        for (place, value) in self.elements[column..].chunks(self.step).take(self.places.len()).enumerate() {
+            let Some(value) = value.as_chunks::<LANES>().0.first_chunk::<D>() else { break };
             for q in 0..Q {
                 let weight = simd.splat(lines[q][place]);
                 for d in 0..D {
-                    sums[q][d] = simd.fma(weight, value[d], sums[q][d]);
+                    sums[q][d] = simd.fma(weight, simd.load(&value[d]), sums[q][d]);
                 }
             }
-        });
-        for (q, sums) in sums.into_iter().enumerate() {
-            let (to, _) = to[q * width..].as_chunks_mut::<LANES>();
-            to.iter_mut().zip(sums).for_each(|(to, sum)| simd.store(to, sum));
+        }
+        for q in 0..Q {
+            let to = to[q * width..].as_chunks_mut::<LANES>().0;
+            for d in 0..D {
+                simd.store(&mut to[d], sums[q][d]);
+            }
         }
         D
     }

@@ -57,7 +57,10 @@ impl Keys<'_> {
         for first in (0..self.count).step_by(K) {
             // Past the end the last key is taken again and its scores are left out.
             let key = |k: usize| (first + k).min(self.count - 1) * self.step;
-            let keys: [&[[f32; LANES]]; K] = from_fn(|k| self.elements[key(k)..][..width].as_chunks().0);
+            let mut keys: [&[[f32; LANES]]; K] = [&[]; K];
+            for (k, to) in keys.iter_mut().enumerate() {
+                *to = self.elements[key(k)..][..width].as_chunks().0;
+            }
             let mut sums = [simd.splat(0.0); LANES];
             dots::<S, Q, K>(simd, &queries, &keys, &mut sums);
             let mut scores = [0.0; LANES];
@@ -84,14 +87,16 @@ fn dots<S: Simd, const Q: usize, const K: usize>(
 ) {
     if S::WIDE {
         let tile = tile::<S, Q, K>(simd, queries, keys);
-        (0..Q).for_each(|q| (0..K).for_each(|k| sums[q * K + k] = tile[q][k]));
+        for (sums, tile) in sums.chunks_exact_mut(K).zip(&tile) {
+            sums.copy_from_slice(tile);
+        }
         return;
     }
     // Four sums fill the registers.
     for (q, query) in queries.iter().enumerate() {
         for first in (0..K).step_by(4) {
             let tile = tile::<S, 1, 4>(simd, &[query], &from_fn(|k| keys[first + k]));
-            (0..4).for_each(|k| sums[q * K + first + k] = tile[0][k]);
+            sums[q * K + first..][..4].copy_from_slice(&tile[0]);
         }
     }
 }
@@ -103,15 +108,14 @@ fn tile<S: Simd, const Q: usize, const K: usize>(
     keys: &[&[[f32; LANES]]; K],
 ) -> [[S::Lanes; K]; Q] {
     let vectors = queries[0].len();
-    let queries: [&[[f32; LANES]]; Q] = from_fn(|q| &queries[q][..vectors]);
-    let keys: [&[[f32; LANES]]; K] = from_fn(|k| &keys[k][..vectors]);
+    let queries: [&[[f32; LANES]]; Q] = queries.map(|query| &query[..vectors]);
+    let keys: [&[[f32; LANES]]; K] = keys.map(|key| &key[..vectors]);
     let mut sums = [[simd.splat(0.0); K]; Q];
     for vector in 0..vectors {
-        let query: [S::Lanes; Q] = from_fn(|q| simd.load(&queries[q][vector]));
         for k in 0..K {
             let key = simd.load(&keys[k][vector]);
             for q in 0..Q {
-                sums[q][k] = simd.fma(query[q], key, sums[q][k]);
+                sums[q][k] = simd.fma(simd.load(&queries[q][vector]), key, sums[q][k]);
             }
         }
     }
