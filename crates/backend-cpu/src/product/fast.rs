@@ -21,16 +21,18 @@ mod portable;
 
 use std::ops::Range;
 
-use super::format::Affine;
+use super::format::{Affine, Code};
 use super::output::Output;
 use super::quantised::{BLOCK_ROWS, Quantised};
 use super::segment::Segment;
 use crate::isa::Isa;
 use crate::pool::Scratch;
 
-/// Rows from which on tiles are faster than vectors: a tile costs nearly the same for few rows as for sixteen.
-#[cfg(target_arch = "x86_64")]
-const TILE_ROWS: usize = 12;
+/// Rows of a block from which on tiles are faster than vectors: a tile costs nearly the same for few rows as for
+/// sixteen, and for a short group nearly the same as for a longer one.
+const fn tile_rows(group: usize) -> usize {
+    if group == 32 { 12 } else { 9 }
+}
 
 /// Bytes by which vector kernels fetch weights ahead of their use, here or in the tiles that follow.
 #[cfg(target_arch = "x86_64")]
@@ -81,20 +83,43 @@ impl Fast<'_> {
         assert_eq!(self.input.group(), self.affine.group, "activations in other groups");
         assert_eq!(self.groups() * self.affine.block_bytes(), self.segment.tile_bytes, "another width");
         let blocks = rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS);
+        let tiled = blocks.start..blocks.end - self.blocks_without_tiles(isa, &blocks);
+        let others = tiled.end..blocks.end;
         #[cfg(target_arch = "x86_64")]
-        if isa.limited() == Isa::Amx && rows.len() >= TILE_ROWS {
+        if !tiled.is_empty() {
             // SAFETY: the caller's promise; the machine has it; the operands were checked.
-            return unsafe { amx::run(self, tiles, blocks, scratch) };
+            unsafe { amx::run(self, tiles.clone(), tiled, scratch) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = scratch;
-        // Each block of rows meets as many tiles as stay in the second cache, and stays in the first meanwhile.
+        // SAFETY: the caller's promise.
+        unsafe { self.run_vectors(isa, tiles, others) }
+    }
+
+    /// How many of some blocks, from the last one on, are computed with vectors rather than tiles: all on most
+    /// machines. Where there are tiles, a last block of few rows, unless weights were unpacked for blocks before it.
+    fn blocks_without_tiles(&self, isa: Isa, blocks: &Range<usize>) -> usize {
+        if isa.limited() != Isa::Amx {
+            return blocks.len();
+        }
+        let few =
+            !blocks.is_empty() && { self.input.block(blocks.end - 1).rows < tile_rows(self.affine.group) };
+        let alone = blocks.len() == 1 || blocks.len() == 2 && self.affine.code == Code::Nibble;
+        usize::from(few && alone)
+    }
+
+    /// Computes some tiles for some blocks of rows without tile instructions. Each block meets as many tiles as stay
+    /// in the second cache, and stays in the first meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// As [`Fast::run`], with checked operands.
+    unsafe fn run_vectors(&self, isa: Isa, tiles: Range<usize>, blocks: Range<usize>) {
         let some = (TILES / self.segment.tile_bytes.max(1)).clamp(1, tiles.len().max(1));
         for first in tiles.clone().step_by(some) {
-            let tiles = first..tiles.end.min(first + some);
             for block in blocks.clone() {
-                let tiles = tiles.clone();
-                // SAFETY: as above, for instruction sets that the machine has.
+                let tiles = first..tiles.end.min(first + some);
+                // SAFETY: the caller's promise, and `limited` gives only what the machine has.
                 unsafe {
                     match isa.limited() {
                         #[cfg(target_arch = "x86_64")]
