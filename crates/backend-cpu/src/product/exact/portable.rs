@@ -1,14 +1,37 @@
 //! Exact products in plain Rust.
 
 use super::{DEPTH, Stretch};
-use crate::product::format::{Affine, LANES, Number};
+use crate::product::format::{Affine, Code, LANES, Number};
 
 pub(super) fn decode_affine(affine: Affine, block: &[u8], panel: &mut [f32]) {
     let (scales, biases) = affine.factors(block);
-    for (input, weights) in panel.chunks_exact_mut(LANES).enumerate() {
+    // The weights of one input from one byte of each of a line's words.
+    let put = |weights: &mut [f32], line: &[u8], byte: usize, code: fn(u8) -> u8| {
         for (lane, weight) in weights.iter_mut().enumerate() {
-            let code = f32::from(affine.code(block, lane, input));
+            let code = f32::from(code(line[lane * 4 + byte]));
             *weight = scales[lane].mul_add(code, biases[lane]);
+        }
+    };
+    let lines = block[..affine.code_bytes()].chunks_exact(LANES * 4);
+    match affine.code {
+        Code::Nibble => {
+            for (line, weights) in lines.zip(panel.chunks_exact_mut(LANES * 8)) {
+                for (input, weights) in weights.chunks_exact_mut(LANES).enumerate() {
+                    put(
+                        weights,
+                        line,
+                        input % 4,
+                        if input < 4 { |byte| byte & 15 } else { |byte| byte >> 4 },
+                    );
+                }
+            }
+        }
+        Code::Byte => {
+            for (line, weights) in lines.zip(panel.chunks_exact_mut(LANES * 4)) {
+                for (input, weights) in weights.chunks_exact_mut(LANES).enumerate() {
+                    put(weights, line, input, |byte| byte);
+                }
+            }
         }
     }
 }
