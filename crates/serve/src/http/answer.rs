@@ -1,11 +1,20 @@
-//! One answer on its way: what names it, and how its events become a whole.
+//! One answer on its way: what names it, its rows, and how their events become a whole.
+//!
+//! An answer has one row for each choice: `n` for each prompt, in the order of the prompts.
+//!
+//! Invariants: every row gives texts and then one end; the usage is complete once all have ended, and counts a
+//! prompt once, however many choices it has; dropping an answer cancels what has not ended.
 
 use super::error::ApiError;
 use crate::model::{ServedModel, unix_seconds};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use std::hash::{BuildHasher, RandomState};
-use tandem_contracts::request::{Event, Outcome, Usage};
+use std::{
+    future::poll_fn,
+    hash::{BuildHasher, RandomState},
+    task::{Context, Poll},
+};
+use tandem_contracts::request::{Event, Outcome, Request, Usage};
 use tandem_engine::Subscription;
 
 /// What names an answer in each of its objects.
@@ -16,78 +25,142 @@ pub(crate) struct Head {
     pub(crate) model: String,
 }
 
-/// An answer that is being made. Dropping it cancels the request.
+/// An answer that is being made.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) head: Head,
-    pub(crate) subscription: Subscription,
+    /// The rows that have not ended, by the index of their choice.
+    rows: Vec<Option<Subscription>>,
+    /// Rows of one prompt.
+    choices: usize,
+    /// The row that is asked first, so that none waits for the others.
+    turn: usize,
+    usage: Usage,
 }
 
-impl Answer {
-    /// Names what `subscription` will bring.
-    pub(crate) fn new(prefix: &str, model: &ServedModel, subscription: Subscription) -> Self {
-        let unique = RandomState::new().hash_one(subscription.id());
-        let head = Head {
-            id: format!("{prefix}-{unique:016x}"),
-            created: unix_seconds(),
-            model: model.name.clone(),
-        };
-        Self { head, subscription }
-    }
+/// What one row gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// More text, never empty.
+    Text(String),
+    /// The wire's word for how the row ended.
+    End(&'static str),
 }
 
-/// A finished answer.
-#[derive(Clone, Debug)]
+/// A finished choice.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) text: String,
     pub(crate) reason: &'static str,
-    pub(crate) usage: Usage,
 }
 
-/// Waits for the end.
-pub(crate) async fn collect(mut answer: Answer) -> Result<Whole, ApiError> {
-    let mut whole = String::new();
-    loop {
-        match answer.subscription.next().await {
-            Some(Event::Progress { .. }) => {}
-            Some(Event::Delta { text, .. }) => whole.push_str(&text),
-            Some(Event::Finished { outcome, usage }) => {
-                return Ok(Whole { text: whole, reason: reason(&outcome)?, usage });
+impl Answer {
+    /// Submits requests, `choices` for each prompt, and names what they will bring.
+    ///
+    /// # Errors
+    /// One of them was not taken; none runs then.
+    pub(crate) fn submit(
+        prefix: &str,
+        model: &ServedModel,
+        requests: Vec<Request>,
+        choices: usize,
+    ) -> Result<Self, ApiError> {
+        let rows = requests.into_iter().map(|request| Ok(Some(model.engine.submit(request)?)));
+        let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
+        let head = Head {
+            id: format!("{prefix}-{:016x}", RandomState::new().hash_one(unix_seconds())),
+            created: unix_seconds(),
+            model: model.name.clone(),
+        };
+        Ok(Self { head, rows, choices, turn: 0, usage: Usage::default() })
+    }
+
+    /// Number of choices.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The next part of any row, with the index of its choice; `None` once all have ended.
+    ///
+    /// # Errors
+    /// A row failed, which ends the answer.
+    pub(crate) async fn next(&mut self) -> Option<Result<(usize, Part), ApiError>> {
+        loop {
+            let (row, event) = poll_fn(|context| self.poll(context)).await?;
+            match event {
+                Some(Event::Progress { .. }) => {}
+                // Characters or stop strings are open: there is nothing to say yet.
+                Some(Event::Delta { text, .. }) if text.is_empty() => {}
+                Some(Event::Delta { text, .. }) => return Some(Ok((row, Part::Text(text)))),
+                Some(Event::Finished { outcome, usage }) => {
+                    self.rows[row] = None;
+                    self.count(row, usage);
+                    return Some(reason(&outcome).map(|reason| (row, Part::End(reason))));
+                }
+                None => return Some(Err(failed("the engine is gone"))),
             }
-            None => return Err(lost()),
         }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Option<Event>)>> {
+        let count = self.rows.len();
+        let mut running = false;
+        for row in (self.turn..count).chain(0..self.turn) {
+            let Some(subscription) = &mut self.rows[row] else { continue };
+            running = true;
+            if let Poll::Ready(event) = subscription.poll_recv(context) {
+                self.turn = (row + 1) % count;
+                return Poll::Ready(Some((row, event)));
+            }
+        }
+        if running { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    fn count(&mut self, row: usize, usage: Usage) {
+        self.usage.completion_tokens += usage.completion_tokens;
+        if row.is_multiple_of(self.choices) {
+            self.usage.prompt_tokens += usage.prompt_tokens;
+            self.usage.cached_tokens += usage.cached_tokens;
+        }
+    }
+
+    /// Token counts of the rows that have ended, as they stand on the wire.
+    pub(crate) fn usage(&self) -> Value {
+        let Usage { prompt_tokens, cached_tokens, completion_tokens } = self.usage;
+        json!({
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        })
+    }
+
+    /// Waits for the end of every row.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(crate) async fn collect(&mut self) -> Result<Vec<Whole>, ApiError> {
+        let mut wholes = vec![Whole::default(); self.len()];
+        while let Some(next) = self.next().await {
+            match next? {
+                (row, Part::Text(text)) => wholes[row].text.push_str(&text),
+                (row, Part::End(reason)) => wholes[row].reason = reason,
+            }
+        }
+        Ok(wholes)
     }
 }
 
-/// The wire's word for how a row ended.
-///
-/// # Errors
-/// The row failed.
-pub(crate) fn reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
+fn reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
     match outcome {
         Outcome::End | Outcome::Stop(_) => Ok("stop"),
         Outcome::Length => Ok("length"),
-        Outcome::Cancelled => {
-            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request was cancelled"))
-        }
-        Outcome::Failed(failure) => {
-            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, failure.message.clone()))
-        }
+        Outcome::Cancelled => Err(failed("the request was cancelled")),
+        Outcome::Failed(failure) => Err(failed(&failure.message)),
     }
 }
 
-/// The error of a stream of events that ended without its last one.
-pub(crate) fn lost() -> ApiError {
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the engine is gone")
-}
-
-/// Token counts on the wire.
-pub(crate) fn usage(usage: Usage) -> Value {
-    json!({
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": 0},
-    })
+fn failed(message: &str) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }

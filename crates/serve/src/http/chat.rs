@@ -1,14 +1,14 @@
 //! `POST /v1/chat/completions`.
 
 use super::{
-    answer::{self, Answer},
+    answer::{Answer, Part},
     body::{Body, Generating},
     error::ApiError,
     generation::{in_range, refuse},
     message::{self, Message},
     state::{App, blocking},
     stream::{self, Chunks},
-    wire::{ChatCompletion, ChatDelta, ChatMessage},
+    wire::{ChatCompletion, ChatDelta},
 };
 use crate::{
     error::Error,
@@ -23,8 +23,6 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
-use tandem_contracts::request::Usage;
 
 /// Efforts that clients may ask for.
 const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
@@ -77,21 +75,17 @@ pub(crate) async fn complete(
     generation.check()?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
-    let named = Arc::clone(&model);
     let submitted = blocking(move || {
-        let prompt = own.prompt(&named, |conversation| named.text.chat_prompt(conversation))?;
-        Ok(named.engine.submit(generation.request(&named, prompt)?)?)
+        let prompt = own.prompt(&model, |conversation| model.text.chat_prompt(conversation))?;
+        Answer::submit("chatcmpl", &model, generation.requests(&model, vec![prompt])?, generation.choices())
     });
-    let subscription = submitted.await.map_err(|error| error.at("messages"))?;
-    let answer = Answer::new("chatcmpl", &model, subscription);
+    let mut answer = submitted.await.map_err(|error| error.at("messages"))?;
     if let Some(options) = streamed {
         let chunks = ChatChunks { usage: options.include_usage == Some(true) };
         return Ok(stream::respond(answer, chunks, app.keep_alive()));
     }
-    let head = answer.head.clone();
-    let whole = answer::collect(answer).await?;
-    let message = ChatMessage { role: "assistant", content: whole.text };
-    Ok(Json(ChatCompletion::new(head, message, whole.reason, whole.usage)).into_response())
+    let wholes = answer.collect().await?;
+    Ok(Json(ChatCompletion::new(&answer, wholes)).into_response())
 }
 
 /// `POST /apply-template`: the text that a conversation becomes.
@@ -180,37 +174,39 @@ struct ChatChunks {
 }
 
 impl ChatChunks {
-    fn choice(delta: &ChatDelta, reason: Option<&'static str>) -> Value {
-        json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}])
-    }
-
-    fn chunk(&self, answer: &Answer, choices: Value, usage: Option<Usage>) -> Value {
+    fn chunk(&self, answer: &Answer, choices: Value, usage: Value) -> Value {
         let mut chunk = json!({
             "id": answer.head.id, "object": "chat.completion.chunk", "created": answer.head.created,
             "model": answer.head.model, "choices": choices,
         });
         if self.usage {
-            chunk["usage"] = usage.map_or(Value::Null, answer::usage);
+            chunk["usage"] = usage;
         }
         chunk
+    }
+
+    fn choice(&self, answer: &Answer, index: usize, delta: &ChatDelta, reason: Option<&str>) -> Value {
+        let choice = json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": reason});
+        self.chunk(answer, json!([choice]), Value::Null)
     }
 }
 
 impl Chunks for ChatChunks {
     fn opening(&self, answer: &Answer) -> Vec<Value> {
         let delta = ChatDelta { role: Some("assistant"), content: Some(String::new()) };
-        vec![self.chunk(answer, Self::choice(&delta, None), None)]
+        (0..answer.len()).map(|index| self.choice(answer, index, &delta, None)).collect()
     }
 
-    fn text(&self, answer: &Answer, text: String) -> Value {
-        self.chunk(answer, Self::choice(&ChatDelta { role: None, content: Some(text) }, None), None)
-    }
-
-    fn closing(&self, answer: &Answer, reason: &'static str, usage: Usage) -> Vec<Value> {
-        let mut chunks = vec![self.chunk(answer, Self::choice(&ChatDelta::default(), Some(reason)), None)];
-        if self.usage {
-            chunks.push(self.chunk(answer, json!([]), Some(usage)));
+    fn part(&self, answer: &Answer, choice: usize, part: Part) -> Value {
+        match part {
+            Part::Text(text) => {
+                self.choice(answer, choice, &ChatDelta { role: None, content: Some(text) }, None)
+            }
+            Part::End(reason) => self.choice(answer, choice, &ChatDelta::default(), Some(reason)),
         }
-        chunks
+    }
+
+    fn closing(&self, answer: &Answer) -> Option<Value> {
+        self.usage.then(|| self.chunk(answer, json!([]), answer.usage()))
     }
 }

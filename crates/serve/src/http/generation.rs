@@ -97,7 +97,6 @@ impl Generation {
     /// Values that mean "off" are honoured by doing nothing.
     fn refuse_unserved(&self) -> Result<(), ApiError> {
         let on = |value: Option<f64>, off: f64| value.is_some_and(|value| value != off);
-        refuse(StatusCode::BAD_REQUEST, &[("n", self.n.is_some_and(|n| n > 1))])?;
         refuse(
             StatusCode::NOT_IMPLEMENTED,
             &[
@@ -116,21 +115,43 @@ impl Generation {
         )
     }
 
-    /// The engine's request for `prompt`. [`Self::check`] comes first.
-    pub(crate) fn request(&self, model: &ServedModel, prompt: Vec<TokenId>) -> Result<Request, ApiError> {
+    /// Choices of each prompt.
+    pub(crate) fn choices(&self) -> usize {
+        self.n.map_or(1, |n| n as usize)
+    }
+
+    /// The engine's requests: for each prompt as many as there are choices, with seeds of their own.
+    /// [`Self::check`] comes first.
+    pub(crate) fn requests(
+        &self,
+        model: &ServedModel,
+        prompts: Vec<Vec<TokenId>>,
+    ) -> Result<Vec<Request>, ApiError> {
+        let (sampling, stops) = (self.sampling(model)?, self.stops()?);
+        let mut requests = Vec::new();
+        for prompt in prompts {
+            for choice in 0..self.choices() {
+                let seed = sampling.seed.wrapping_add(choice as u64);
+                requests.push(Request {
+                    max_tokens: self.length(model, prompt.len()),
+                    prompt: prompt.clone(),
+                    sampling: Sampling { seed, ..sampling.clone() },
+                    end_tokens: model.text.tokenizer.end_tokens().to_vec(),
+                    ignore_end: self.ignore_eos.unwrap_or(false),
+                    text: model.text.answer(&stops),
+                });
+            }
+        }
+        Ok(requests)
+    }
+
+    /// How many tokens may follow a prompt.
+    fn length(&self, model: &ServedModel, prompt: usize) -> usize {
         let context = model.engine.capabilities().map_or(usize::MAX, |facts| facts.context);
-        let room = context.saturating_sub(prompt.len()).max(1);
+        let room = context.saturating_sub(prompt).max(1);
         let bound = model.defaults.max_tokens.unwrap_or(usize::MAX).min(room);
         let asked = self.max_completion_tokens.or(self.max_tokens);
-        let asked = asked.map_or(bound, |asked| usize::try_from(asked).unwrap_or(usize::MAX));
-        Ok(Request {
-            prompt,
-            max_tokens: bound.min(asked),
-            sampling: self.sampling(model)?,
-            end_tokens: model.text.tokenizer.end_tokens().to_vec(),
-            ignore_end: self.ignore_eos.unwrap_or(false),
-            text: model.text.answer(&self.stops()?),
-        })
+        asked.map_or(bound, |asked| bound.min(usize::try_from(asked).unwrap_or(usize::MAX)))
     }
 
     fn sampling(&self, model: &ServedModel) -> Result<Sampling, ApiError> {
@@ -237,7 +258,6 @@ mod tests {
     #[test]
     fn what_is_not_served_is_refused_and_off_is_honoured() {
         for (body, status) in [
-            (r#"{"n": 2}"#, Some(400)),
             (r#"{"presence_penalty": 0.5}"#, Some(501)),
             (r#"{"frequency_penalty": -1}"#, Some(501)),
             (r#"{"repetition_penalty": 1.1}"#, Some(501)),
@@ -249,7 +269,7 @@ mod tests {
             (r#"{"adapter": "a+b"}"#, Some(501)),
             (r#"{"kv_quant": 8}"#, Some(501)),
             (
-                r#"{"n": 1, "presence_penalty": 0, "repetition_penalty": 1, "typical_p": 1, "adapter": "none"}"#,
+                r#"{"n": 2, "presence_penalty": 0, "repetition_penalty": 1, "typical_p": 1, "adapter": "none"}"#,
                 None,
             ),
             (r#"{"n": null, "guided_regex": null, "stop": null, "logit_bias": null, "seed": null}"#, None),

@@ -1,9 +1,8 @@
 //! Objects as they stand on the wire.
 
-use super::answer::{self, Head};
+use super::answer::{Answer, Whole};
 use serde::Serialize;
 use serde_json::Value;
-use tandem_contracts::request::Usage;
 
 /// A whole chat answer.
 #[derive(Clone, Debug, Serialize)]
@@ -12,26 +11,33 @@ pub(crate) struct ChatCompletion {
     object: &'static str,
     created: u64,
     model: String,
-    choices: [ChatChoice; 1],
+    choices: Vec<ChatChoice>,
     usage: Value,
 }
 
 impl ChatCompletion {
-    pub(crate) fn new(head: Head, message: ChatMessage, finish_reason: &'static str, usage: Usage) -> Self {
+    /// The object of an answer whose choices have ended.
+    pub(crate) fn new(answer: &Answer, wholes: Vec<Whole>) -> Self {
+        let choice = |(index, whole): (usize, Whole)| ChatChoice {
+            index,
+            message: ChatMessage { role: "assistant", content: whole.text },
+            logprobs: None,
+            finish_reason: whole.reason,
+        };
         Self {
-            id: head.id,
+            id: answer.head.id.clone(),
             object: "chat.completion",
-            created: head.created,
-            model: head.model,
-            choices: [ChatChoice { index: 0, message, logprobs: None, finish_reason }],
-            usage: answer::usage(usage),
+            created: answer.head.created,
+            model: answer.head.model.clone(),
+            choices: wholes.into_iter().enumerate().map(choice).collect(),
+            usage: answer.usage(),
         }
     }
 }
 
 #[derive(Clone, Debug, Serialize)]
 struct ChatChoice {
-    index: u32,
+    index: usize,
     message: ChatMessage,
     logprobs: Option<Value>,
     finish_reason: &'static str,
@@ -39,9 +45,9 @@ struct ChatChoice {
 
 /// What the assistant says.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ChatMessage {
-    pub(crate) role: &'static str,
-    pub(crate) content: String,
+struct ChatMessage {
+    role: &'static str,
+    content: String,
 }
 
 /// What has come since the last chunk.

@@ -170,6 +170,34 @@ fn template_variables_come_from_the_request() {
 }
 
 #[test]
+fn several_choices_come_whole_and_as_streams() {
+    let rig = Rig::new();
+    let whole = rig.chat("say: ab", json!({"n": 3})).json();
+    let choices = whole["choices"].as_array().expect("choices");
+    let texts: Vec<&Json> = choices.iter().map(|choice| &choice["message"]["content"]).collect();
+    assert_eq!(texts, ["ab"; 3]);
+    // One prompt, three answers of two tokens and an end: "user: say: ab\nassistant: " has 25 tokens.
+    assert_eq!(
+        (&whole["usage"]["prompt_tokens"], &whole["usage"]["completion_tokens"]),
+        (&json!(25), &json!(9))
+    );
+    let more = json!({"n": 2, "stream": true, "stream_options": {"include_usage": true}});
+    let chunks = rig.chat("say: ab", more).chunks();
+    for index in 0..2 {
+        let own: Vec<Json> =
+            chunks.iter().filter(|chunk| chunk["choices"][0]["index"] == index).cloned().collect();
+        assert_eq!(
+            (joined(&own).as_str(), own[0]["choices"][0]["delta"]["role"].as_str()),
+            ("ab", Some("assistant"))
+        );
+        let reasons = reasons(&own);
+        assert_eq!(reasons.iter().filter(|reason| !reason.is_null()).count(), 1);
+        assert_eq!(reasons.last().copied(), Some(&json!("stop")));
+    }
+    assert_eq!(chunks.last().expect("usage")["usage"]["total_tokens"], 31);
+}
+
+#[test]
 fn many_clients_are_answered_together() {
     let rig = Rig::new();
     rig.control.hold(true);

@@ -33,6 +33,40 @@ fn completions_continue_texts_and_tokens() {
 }
 
 #[test]
+fn several_prompts_and_choices_have_indices() {
+    let rig = Rig::new();
+    let texts = |body: Json| {
+        let answer = rig.post("/v1/completions", &body).json();
+        let choices = answer["choices"].as_array().expect("choices").iter().enumerate();
+        let texts: Vec<String> = choices
+            .map(|(index, choice)| {
+                assert_eq!(choice["index"], index);
+                choice["text"].as_str().expect("a text").to_owned()
+            })
+            .collect();
+        (texts, answer["usage"]["prompt_tokens"].as_u64().expect("a count"))
+    };
+    assert_eq!(texts(json!({"prompt": ["say: a\n", "say: bc\n"]})), (vec!["a".into(), "bc".into()], 15));
+    assert_eq!(
+        texts(json!({"prompt": [[115, 97, 121, 58, 32, 97, 10], [97]], "max_tokens": 1})).0,
+        ["a", "a"]
+    );
+    assert_eq!(
+        texts(json!({"prompt": ["say: a\n", "say: b\n"], "n": 2, "echo": true})),
+        (vec!["say: a\na".into(), "say: a\na".into(), "say: b\nb".into(), "say: b\nb".into()], 14)
+    );
+    assert_eq!(texts(json!({"prompt": [97, 256], "echo": true, "max_tokens": 2})).0, ["a<|end|>ab"]);
+    let body = json!({"prompt": ["say: a\n", "say: bc\n"], "echo": true, "stream": true});
+    let mut streamed = vec![String::new(); 2];
+    for chunk in rig.post("/v1/completions", &body).chunks() {
+        let choice = &chunk["choices"][0];
+        let index = choice["index"].as_u64().expect("an index") as usize;
+        streamed[index].push_str(choice["text"].as_str().expect("a text"));
+    }
+    assert_eq!(streamed, ["say: a\na", "say: bc\nbc"]);
+}
+
+#[test]
 fn completions_refuse_what_they_cannot_do() {
     let rig = Rig::new();
     for (body, status, param) in [
@@ -41,8 +75,9 @@ fn completions_refuse_what_they_cannot_do() {
         (json!({"prompt": []}), 400, json!("prompt")),
         (json!({"prompt": [-1]}), 400, json!("prompt")),
         (json!({"prompt": [9_999_999]}), 400, json!("prompt")),
-        (json!({"prompt": ["a", "b"]}), 400, json!("prompt")),
-        (json!({"prompt": "a", "echo": true}), 400, json!("echo")),
+        (json!({"prompt": ["a", ""]}), 400, json!("prompt")),
+        (json!({"prompt": ["a", 3]}), 400, json!("prompt")),
+        (json!({"prompt": vec!["a"; 129]}), 400, json!("prompt")),
         (json!({"prompt": "a", "suffix": "b"}), 400, json!("suffix")),
         (json!({"prompt": "a", "best_of": 2}), 400, json!("best_of")),
         (json!({"prompt": "a", "logprobs": 6}), 400, json!("logprobs")),

@@ -73,7 +73,6 @@ fn what_is_known_and_not_served_is_refused_with_its_name() {
     let rig = Rig::new();
     let mut lines = String::new();
     for more in [
-        json!({"n": 2}),
         json!({"logprobs": true}),
         json!({"presence_penalty": 0.5}),
         json!({"repetition_penalty": 1.3}),
