@@ -1,7 +1,7 @@
 //! The command line: what was typed.
 //!
-//! [`Cli`] is exactly the text of the command, the environment (`TANDEM_*`) and their defaults; [`crate::setting`]
-//! says what it means. Nothing below reads the environment.
+//! [`Cli`] is exactly the text of the command and the environment (`TANDEM_*`), with their defaults; the commands say
+//! what it means. Nothing below reads the environment.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{net::IpAddr, path::PathBuf};
@@ -50,7 +50,7 @@ pub(crate) struct Model {
     #[arg(long, value_name = "N", env = "TANDEM_THREADS")]
     pub threads: Option<usize>,
 
-    /// Arithmetic of weight products: `fast` has 8-bit activations, `exact` floats.
+    /// Arithmetic of weight products: `exact` has floats [default], `fast` 8-bit activations.
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
 }
