@@ -46,7 +46,7 @@ pub fn open(options: Options) -> Result<Device> {
         traits: Traits {
             name: "cpu",
             compute_dtype: Dtype::F32,
-            precisions: &[Precision::Fast, Precision::Exact],
+            precisions: &[Precision::Exact, Precision::Fast],
             batch_invariant: true,
             deferred: false,
             ragged_attention: true,
@@ -125,7 +125,7 @@ impl CpuDevice {
 
     /// A contiguous copy.
     pub(crate) fn copy(&self, operation: &'static str, x: &Value) -> Result<Draft> {
-        let mut draft = self.fresh(operation, x.dtype, x.layout.shape().to_vec())?;
+        let mut draft = self.fresh(operation, x.dtype, x.layout.shape())?;
         copy::gather(&self.pool, x, &mut draft);
         Ok(draft)
     }
@@ -139,8 +139,8 @@ impl CpuDevice {
     }
 
     /// A contiguous value with arbitrary elements, to be filled.
-    pub(crate) fn fresh(&self, operation: &'static str, dtype: Dtype, shape: Vec<usize>) -> Result<Draft> {
-        let bytes = shape::elements(operation, &shape)? * dtype.size();
+    pub(crate) fn fresh(&self, operation: &'static str, dtype: Dtype, shape: &[usize]) -> Result<Draft> {
+        let bytes = shape::elements(operation, shape)? * dtype.size();
         let block = self.memory.take(bytes).map_err(|error| no_memory(operation, error))?;
         self.allocated.set(self.allocated.get() + bytes as u64);
         Ok(Draft { block, layout: Layout::contiguous(shape, 0), dtype })
