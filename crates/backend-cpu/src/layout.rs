@@ -7,25 +7,30 @@ mod walk;
 
 pub(crate) use walk::Walk;
 
+use smallvec::SmallVec;
 use std::ops::Range;
+
+/// One number for each axis; up to six axes need no allocation.
+pub(crate) type Axes = SmallVec<[usize; 6]>;
 
 /// Shape, strides and offset, all counted in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    shape: Vec<usize>,
-    strides: Vec<usize>,
+    shape: Axes,
+    strides: Axes,
     offset: usize,
     contiguous: bool,
 }
 
 impl Layout {
     /// Row-major from the buffer's element `offset` on.
-    pub(crate) fn contiguous(shape: Vec<usize>, offset: usize) -> Self {
+    pub(crate) fn contiguous(shape: impl Into<Axes>, offset: usize) -> Self {
+        let shape = shape.into();
         let strides = row_major(&shape);
         Self { shape, strides, offset, contiguous: true }
     }
 
-    fn strided(shape: Vec<usize>, strides: Vec<usize>, offset: usize) -> Self {
+    fn strided(shape: Axes, strides: Axes, offset: usize) -> Self {
         let contiguous = is_row_major(&shape, &strides);
         Self { shape, strides, offset, contiguous }
     }
@@ -64,25 +69,25 @@ impl Layout {
     /// The same elements in row-major order under another shape of as many, unless that needs a copy.
     pub(crate) fn reshape(&self, shape: &[usize]) -> Option<Self> {
         if self.contiguous {
-            return Some(Self::contiguous(shape.to_vec(), self.offset));
+            return Some(Self::contiguous(shape, self.offset));
         }
         let strides = restride(&self.shape, &self.strides, shape)?;
-        Some(Self::strided(shape.to_vec(), strides, self.offset))
+        Some(Self::strided(shape.into(), strides, self.offset))
     }
 
     /// Axis `i` of the result is axis `axes[i]`; `axes` is a permutation.
     pub(crate) fn transpose(&self, axes: &[usize]) -> Self {
-        let pick = |of: &[usize]| axes.iter().map(|&axis| of[axis]).collect();
+        let pick = |of: &[usize]| -> Axes { axes.iter().map(|&axis| of[axis]).collect() };
         Self::strided(pick(&self.shape), pick(&self.strides), self.offset)
     }
 
     /// Repeats axes of extent 1 and adds leading ones, up to `shape`, to which it broadcasts.
     pub(crate) fn broadcast(&self, shape: &[usize]) -> Self {
-        Self::strided(shape.to_vec(), self.strides_for(shape), self.offset)
+        Self::strided(shape.into(), self.strides_for(shape), self.offset)
     }
 
     /// Strides of this layout broadcast to `shape`.
-    pub(crate) fn strides_for(&self, shape: &[usize]) -> Vec<usize> {
+    pub(crate) fn strides_for(&self, shape: &[usize]) -> Axes {
         let added = shape.len() - self.shape.len();
         let own = self.shape.iter().zip(&self.strides).zip(&shape[added..]);
         let own = own.map(|((&extent, &stride), &wanted)| if extent == wanted { stride } else { 0 });
@@ -91,7 +96,7 @@ impl Layout {
 
     /// Cuts a box out; the ranges lie inside.
     pub(crate) fn slice(&self, ranges: &[Range<usize>]) -> Self {
-        let shape: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
+        let shape: Axes = ranges.iter().map(ExactSizeIterator::len).collect();
         let empty = shape.contains(&0);
         let starts = ranges.iter().zip(&self.strides).map(|(range, stride)| range.start * stride);
         // An empty box may begin at the end of an axis, outside the buffer.
@@ -119,8 +124,8 @@ impl Layout {
 }
 
 /// Strides of a row-major layout.
-fn row_major(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+fn row_major(shape: &[usize]) -> Axes {
+    let mut strides = Axes::from_elem(1, shape.len());
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
@@ -143,10 +148,10 @@ fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
 
 /// Strides for the same elements under another shape, if there are any: each run of axes that holds as many
 /// elements on both sides must have one stride.
-fn restride(old: &[usize], strides: &[usize], new: &[usize]) -> Option<Vec<usize>> {
-    let axes: Vec<(usize, usize)> =
+fn restride(old: &[usize], strides: &[usize], new: &[usize]) -> Option<Axes> {
+    let axes: SmallVec<[(usize, usize); 6]> =
         old.iter().copied().zip(strides.iter().copied()).filter(|axis| axis.0 != 1).collect();
-    let mut result = vec![0; new.len()];
+    let mut result = Axes::from_elem(0, new.len());
     let (mut from, mut to) = (0, 0);
     while from < axes.len() && to < new.len() {
         let (mut from_end, mut to_end) = (from + 1, to + 1);

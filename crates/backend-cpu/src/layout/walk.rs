@@ -3,7 +3,12 @@
 //! Axes that every operand crosses evenly are merged, and the last one is left to the caller, so that the common
 //! cases (everything contiguous, one operand repeated) are one long inner loop.
 
+use super::Axes;
+use smallvec::SmallVec;
 use std::ops::Range;
+
+/// Extent and strides of each outer axis.
+type Outer<const N: usize> = SmallVec<[(usize, [usize; N]); 3]>;
 
 /// The inner loop, the same for every run.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +23,7 @@ pub(crate) struct Inner<const N: usize> {
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<const N: usize> {
     /// Outer axes, outermost first: extent and strides.
-    outer: Vec<(usize, [usize; N])>,
+    outer: Outer<N>,
     inner: Inner<N>,
     runs: usize,
 }
@@ -26,7 +31,7 @@ pub(crate) struct Walk<const N: usize> {
 impl<const N: usize> Walk<N> {
     /// The loops for operands whose strides are already broadcast to `shape`.
     pub(crate) fn new(shape: &[usize], strides: [&[usize]; N]) -> Self {
-        let mut outer: Vec<(usize, [usize; N])> = Vec::new();
+        let mut outer: Outer<N> = Outer::new();
         let mut inner: Option<(usize, [usize; N])> = None;
         let mut empty = false;
         for axis in (0..shape.len()).rev().filter(|&axis| shape[axis] != 1) {
@@ -61,7 +66,7 @@ impl<const N: usize> Walk<N> {
         if runs.is_empty() {
             return;
         }
-        let mut index = vec![0; self.outer.len()];
+        let mut index = Axes::from_elem(0, self.outer.len());
         let mut offsets = [0; N];
         let mut rest = runs.start;
         for (axis, (extent, strides)) in self.outer.iter().enumerate().rev() {

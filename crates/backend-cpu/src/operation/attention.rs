@@ -29,6 +29,8 @@ mod block;
 mod plane;
 mod query;
 mod state;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 use crate::device::{CpuDevice, no_memory};
@@ -53,7 +55,7 @@ pub(crate) fn attend(
     let stored = rows.iter().map(|row| Stored::both(device, row)).collect::<Result<Vec<_>>>()?;
     let sinks = how.sinks.map(|sinks| device.value("attend", sinks)).transpose()?;
     let [tokens, heads, value_width] = shape::attend(q, rows, how)?;
-    let mut draft = device.fresh("attend", q.dtype(), vec![tokens, heads, value_width])?;
+    let mut draft = device.fresh("attend", q.dtype(), &[tokens, heads, value_width])?;
     if draft.layout.elements() == 0 {
         return Ok(device.finish(draft));
     }

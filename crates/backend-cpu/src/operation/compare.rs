@@ -16,7 +16,7 @@ pub(crate) fn binary(
 ) -> Result<Tensor> {
     let strides = [a, b].map(|x| x.layout.strides_for(&shape));
     let walk = Walk::new(&shape, [&strides[0], &strides[1]]);
-    let mut draft = device.fresh("binary", Dtype::Bool, shape)?;
+    let mut draft = device.fresh("binary", Dtype::Bool, &shape)?;
     let to = Disjoint::new(draft.elements::<Truth>());
     with_number!(a.dtype, T => {
         let (a, b) = (a.read::<T>(), b.read::<T>());

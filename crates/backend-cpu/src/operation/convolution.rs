@@ -12,7 +12,7 @@ pub(crate) fn conv1d(device: &CpuDevice, x: &Tensor, weight: &Tensor) -> Result<
     let result = shape::conv1d(x, weight)?;
     let x = device.contiguous("conv1d", device.value("conv1d", x)?)?;
     let weight = device.value("conv1d", weight)?;
-    let mut draft = device.fresh("conv1d", x.dtype, result.to_vec())?;
+    let mut draft = device.fresh("conv1d", x.dtype, &result)?;
     with_real!(x.dtype, T => correlate::<T>(device, &x, weight, &mut draft))?;
     Ok(device.finish(draft))
 }

@@ -6,7 +6,7 @@ use tandem_contracts::tensor::{Dtype, Result, Scalar, Tensor, shape};
 
 pub(crate) fn upload(device: &CpuDevice, bytes: &[u8], dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     shape::upload(bytes.len(), dtype, shape)?;
-    let mut draft = device.fresh("upload", dtype, shape.to_vec())?;
+    let mut draft = device.fresh("upload", dtype, &shape)?;
     draft.block.of_mut::<u8>().copy_from_slice(bytes);
     if dtype == Dtype::Bool {
         draft.elements::<Truth>().iter_mut().for_each(|x| *x = x.holds().into());
@@ -32,14 +32,14 @@ pub(crate) fn download(device: &CpuDevice, x: &Tensor) -> Result<Vec<u8>> {
 
 pub(crate) fn full(device: &CpuDevice, value: Scalar, dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     shape::scalar("full", value, dtype)?;
-    let mut draft = device.fresh("full", dtype, shape.to_vec())?;
+    let mut draft = device.fresh("full", dtype, &shape)?;
     with_number!(dtype, T => draft.elements::<T>().fill(T::from_scalar(value)));
     Ok(device.finish(draft))
 }
 
 pub(crate) fn arange(device: &CpuDevice, start: i32, count: usize) -> Result<Tensor> {
     shape::arange(start, count)?;
-    let mut draft = device.fresh("arange", Dtype::I32, vec![count])?;
+    let mut draft = device.fresh("arange", Dtype::I32, &[count])?;
     draft.elements::<i32>().iter_mut().zip(start..=i32::MAX).for_each(|(x, i)| *x = i);
     Ok(device.finish(draft))
 }
@@ -48,7 +48,7 @@ pub(crate) fn concat(device: &CpuDevice, xs: &[&Tensor], axis: usize) -> Result<
     device.own("concat", xs)?;
     let (shape, dtype) = shape::concat(xs, axis)?;
     let mut start = vec![0; shape.len()];
-    let mut draft = device.fresh("concat", dtype, shape)?;
+    let mut draft = device.fresh("concat", dtype, &shape)?;
     for x in xs {
         super::copy::scatter(device.value("concat", x)?, &mut draft, &start);
         start[axis] += x.shape()[axis];
@@ -69,7 +69,7 @@ pub(crate) fn pad(device: &CpuDevice, x: &Tensor, margin: Margin, value: Scalar)
     let shape = shape::pad(x, margin.axis, margin.before, margin.after, value)?;
     let mut start = vec![0; shape.len()];
     start[margin.axis] = margin.before;
-    let mut draft = device.fresh("pad", x.dtype(), shape)?;
+    let mut draft = device.fresh("pad", x.dtype(), &shape)?;
     with_number!(x.dtype(), T => draft.elements::<T>().fill(T::from_scalar(value)));
     super::copy::scatter(source, &mut draft, &start);
     Ok(device.finish(draft))
@@ -93,7 +93,7 @@ pub(crate) fn cast(device: &CpuDevice, x: &Tensor, dtype: Dtype) -> Result<Tenso
     if dtype == source.dtype {
         return Ok(x.clone());
     }
-    let mut draft = device.fresh("cast", dtype, source.layout.shape().to_vec())?;
+    let mut draft = device.fresh("cast", dtype, source.layout.shape())?;
     super::copy::cast(&device.pool, source, &mut draft);
     Ok(device.finish(draft))
 }
@@ -105,7 +105,7 @@ pub(crate) fn select(device: &CpuDevice, condition: &Tensor, a: &Tensor, b: &Ten
         [device.value("select", condition)?, device.value("select", a)?, device.value("select", b)?];
     let strides = [condition, a, b].map(|x| x.layout.strides_for(&shape));
     let walk = crate::layout::Walk::new(&shape, [&strides[0], &strides[1], &strides[2]]);
-    let mut draft = device.fresh("select", a.dtype, shape)?;
+    let mut draft = device.fresh("select", a.dtype, &shape)?;
     with_size!(a.dtype, T => {
         let (condition, a, b) = (condition.read::<Truth>(), a.read::<T>(), b.read::<T>());
         let mut to = draft.elements::<T>().iter_mut();

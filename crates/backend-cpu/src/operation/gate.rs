@@ -23,7 +23,7 @@ pub(crate) fn gated(device: &CpuDevice, gate_up: &Tensor, activation: Activation
         return Err(Error::dtype("gated", format!("takes floats, got: {:?}", source.dtype)));
     }
     let source = device.contiguous("gated", source)?;
-    let mut draft = device.fresh("gated", source.dtype, vec![tokens, width / 2])?;
+    let mut draft = device.fresh("gated", source.dtype, &[tokens, width / 2])?;
     with_real!(source.dtype, T => rows::<T>(device, activation, &source, &mut draft));
     Ok(device.finish(draft))
 }

@@ -12,7 +12,7 @@ pub(crate) fn take(device: &CpuDevice, x: &Tensor, indices: &Tensor, axis: usize
     let source = device.value("take", x)?;
     let indices = checked(device, "take", indices, x.shape()[axis])?;
     let count = indices.layout.elements();
-    let mut draft = device.fresh("take", source.dtype, shape)?;
+    let mut draft = device.fresh("take", source.dtype, &shape)?;
     let (rest, _, step) = source.layout.without(axis);
     // The result with the axes of the indices joined.
     let mut joined = x.shape().to_vec();
@@ -91,7 +91,7 @@ pub(crate) fn take_along_axis(
     shape::along_axis("take_along_axis", x, indices, axis)?;
     let source = device.value("take_along_axis", x)?;
     let indices = checked(device, "take_along_axis", indices, x.shape()[axis])?;
-    let mut draft = device.fresh("take_along_axis", source.dtype, indices.layout.shape().to_vec())?;
+    let mut draft = device.fresh("take_along_axis", source.dtype, indices.layout.shape())?;
     let along = Along::new(&source.layout, &indices.layout, &draft.layout, axis);
     let places = indices.read::<i32>();
     with_size!(source.dtype, T => {

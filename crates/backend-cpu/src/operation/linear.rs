@@ -160,13 +160,13 @@ fn narrowed(
     (dtype, shape): (Dtype, &[usize]),
     compute: impl FnOnce(&mut [f32]) -> std::result::Result<(), ProductError>,
 ) -> Result<Tensor> {
-    let mut draft = device.fresh(operation, Dtype::F32, shape.to_vec())?;
+    let mut draft = device.fresh(operation, Dtype::F32, shape)?;
     compute(draft.elements()).map_err(|error| failed(operation, error))?;
     if dtype == Dtype::F32 {
         return Ok(device.finish(draft));
     }
     let wide = device.settle(draft);
-    let mut narrow = device.fresh(operation, dtype, shape.to_vec())?;
+    let mut narrow = device.fresh(operation, dtype, shape)?;
     super::copy::cast(&device.pool, &wide, &mut narrow);
     Ok(device.finish(narrow))
 }
@@ -216,7 +216,7 @@ pub(crate) fn embed(device: &CpuDevice, weight: &Linear, ids: &Tensor) -> Result
     let prepared = prepared(device, "embed", weight)?;
     let shape = shape::embed(weight, ids)?;
     let ids = super::index::checked(device, "embed", ids, prepared.rows())?;
-    let mut draft = device.fresh("embed", Dtype::F32, shape.to_vec())?;
+    let mut draft = device.fresh("embed", Dtype::F32, &shape)?;
     let rows = draft.elements::<f32>().chunks_exact_mut(shape[1].max(1));
     for (id, row) in ids.slice::<i32>().unwrap_or_default().iter().zip(rows) {
         prepared.row(*id as usize, row).map_err(|error| failed("embed", error))?;

@@ -9,7 +9,7 @@
 //! same go through prepared weights instead, which are packed once.
 
 use crate::device::{CpuDevice, no_memory};
-use crate::layout::{Layout, Walk};
+use crate::layout::{Axes, Walk};
 use crate::memory::Block;
 use crate::number::{Number, with_real};
 use crate::pool::Disjoint;
@@ -41,7 +41,7 @@ pub(crate) fn matmul(device: &CpuDevice, a: &Tensor, b: &Tensor) -> Result<Tenso
     let extents = Extents { m, k, n };
     let operands = [a, b].map(|x| Operand::new(x, batch));
     let walk = Walk::new(batch, [&operands[0].batch, &operands[1].batch]);
-    let mut draft = device.fresh("matmul", a.dtype, shape.clone())?;
+    let mut draft = device.fresh("matmul", a.dtype, &shape)?;
     if draft.layout.elements() == 0 {
         return Ok(device.finish(draft));
     }
@@ -79,7 +79,7 @@ impl Space {
 /// One operand: its matrices' strides, and those of the axes before, broadcast.
 struct Operand<'a> {
     value: &'a Value,
-    batch: Vec<usize>,
+    batch: Axes,
     row: usize,
     column: usize,
 }
@@ -88,7 +88,7 @@ impl<'a> Operand<'a> {
     fn new(value: &'a Value, batch: &[usize]) -> Self {
         let rank = value.layout.shape().len();
         let strides = value.layout.strides();
-        let outer = Layout::clone(&value.layout).without(rank - 1).0.without(rank - 2).0;
+        let outer = value.layout.without(rank - 1).0.without(rank - 2).0;
         Self { value, batch: outer.strides_for(batch), row: strides[rank - 2], column: strides[rank - 1] }
     }
 

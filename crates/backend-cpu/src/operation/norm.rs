@@ -23,7 +23,7 @@ pub(crate) fn rms_norm(
 ) -> Result<Tensor> {
     let parameters = Parameters::new(device, "rms_norm", x, [weight, None])?;
     shape::norm("rms_norm", x, &[weight], epsilon)?;
-    let mut draft = device.fresh("rms_norm", x.dtype(), x.shape().to_vec())?;
+    let mut draft = device.fresh("rms_norm", x.dtype(), x.shape())?;
     with_real!(x.dtype(), T => rms_rows::<T>(device, &parameters, epsilon, &mut draft));
     Ok(device.finish(draft))
 }
@@ -36,7 +36,7 @@ pub(crate) fn layer_norm(
 ) -> Result<Tensor> {
     let parameters = Parameters::new(device, "layer_norm", x, [weight, bias])?;
     shape::norm("layer_norm", x, &[weight, bias], epsilon)?;
-    let mut draft = device.fresh("layer_norm", x.dtype(), x.shape().to_vec())?;
+    let mut draft = device.fresh("layer_norm", x.dtype(), x.shape())?;
     with_real!(x.dtype(), T => layer_rows::<T>(device, &parameters, epsilon, &mut draft));
     Ok(device.finish(draft))
 }

@@ -25,9 +25,9 @@ pub(crate) fn quantize(device: &CpuDevice, x: &Tensor, format: Affine) -> Result
     device.own("quantize", &[x])?;
     let (codes, scales) = shape::quantize(x, format)?;
     let x = device.contiguous("quantize", device.value("quantize", x)?)?;
-    let mut codes = device.fresh("quantize", Dtype::U32, codes)?;
-    let mut biases = device.fresh("quantize", x.dtype, scales.clone())?;
-    let mut scales = device.fresh("quantize", x.dtype, scales)?;
+    let mut codes = device.fresh("quantize", Dtype::U32, &codes)?;
+    let mut biases = device.fresh("quantize", x.dtype, &scales)?;
+    let mut scales = device.fresh("quantize", x.dtype, &scales)?;
     with_real!(x.dtype, T => {
         let from = x.slice::<T>().unwrap_or_default();
         groups(device, format, from, [&mut codes, &mut scales, &mut biases]);
@@ -112,7 +112,7 @@ pub(crate) fn dequantize(device: &CpuDevice, q: &Quantized) -> Result<Tensor> {
     });
     let [codes, scales, biases] = planes;
     let (codes, scales, biases) = (codes?, scales?, biases?);
-    let mut draft = device.fresh("dequantize", scales.dtype, shape)?;
+    let mut draft = device.fresh("dequantize", scales.dtype, &shape)?;
     with_real!(scales.dtype, T => values::<T>(device, q.format, [&codes, &scales, &biases], &mut draft));
     Ok(device.finish(draft))
 }

@@ -64,7 +64,7 @@ integer_sums!(i32, u32, i8, u8);
 pub(crate) fn reduce(device: &CpuDevice, op: Reduce, x: &Tensor, axis: usize) -> Result<Tensor> {
     let source = device.value("reduce", x)?;
     let shape = shape::reduce(op, x, axis)?;
-    let mut draft = device.fresh("reduce", source.dtype, shape)?;
+    let mut draft = device.fresh("reduce", source.dtype, &shape)?;
     with_numeric!(source.dtype, T => match op {
         Reduce::Sum => fold::<T>(device, (source, axis), &mut draft, T::add, |sum, _| sum),
         Reduce::Mean => fold::<T>(device, (source, axis), &mut draft, T::add, T::share),
@@ -147,7 +147,7 @@ pub(crate) fn cumsum(device: &CpuDevice, x: &Tensor, axis: usize) -> Result<Tens
     let source = device.value("cumsum", x)?;
     shape::along("cumsum", x, axis, false)?;
     let rows = Rows::new(source, axis, x.shape());
-    let mut draft = device.fresh("cumsum", source.dtype, x.shape().to_vec())?;
+    let mut draft = device.fresh("cumsum", source.dtype, x.shape())?;
     with_numeric!(source.dtype, T => running::<T>(device, source, &rows, &mut draft));
     Ok(device.finish(draft))
 }

@@ -27,7 +27,7 @@ impl Rows {
     /// The rows of `x` along `axis`, and those of a contiguous result whose shape is given.
     pub(crate) fn new(x: &Value, axis: usize, result: &[usize]) -> Self {
         let (rest, extent, step) = x.layout.without(axis);
-        let (result, _, result_step) = Layout::contiguous(result.to_vec(), 0).without(axis);
+        let (result, _, result_step) = Layout::contiguous(result, 0).without(axis);
         let walk = Walk::new(rest.shape(), [rest.strides(), result.strides()]);
         Self { walk, extent, steps: [step, result_step] }
     }

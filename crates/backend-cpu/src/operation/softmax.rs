@@ -18,7 +18,7 @@ pub(crate) fn softmax(device: &CpuDevice, x: &Tensor, axis: usize) -> Result<Ten
     let source = device.value("softmax", x)?;
     shape::along("softmax", x, axis, true)?;
     let rows = Rows::new(source, axis, x.shape());
-    let mut draft = device.fresh("softmax", source.dtype, x.shape().to_vec())?;
+    let mut draft = device.fresh("softmax", source.dtype, x.shape())?;
     let isa = device.pool.isa();
     with_real!(source.dtype, T => {
         let from = source.read::<T>();

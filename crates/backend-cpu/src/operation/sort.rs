@@ -11,7 +11,7 @@ pub(crate) fn argmax(device: &CpuDevice, x: &Tensor, axis: usize) -> Result<Tens
     let source = device.value("argmax", x)?;
     let shape = shape::argmax(x, axis)?;
     let rows = Rows::new(source, axis, &shape);
-    let mut draft = device.fresh("argmax", Dtype::I32, shape)?;
+    let mut draft = device.fresh("argmax", Dtype::I32, &shape)?;
     let to = Disjoint::new(draft.elements::<i32>());
     with_numeric!(source.dtype, T => {
         let from = source.read::<T>();
@@ -100,7 +100,7 @@ fn permute(
 ) -> Result<Tensor> {
     let source = device.value(operation, x)?;
     let rows = Rows::new(source, axis, x.shape());
-    let mut draft = device.fresh(operation, Dtype::I32, x.shape().to_vec())?;
+    let mut draft = device.fresh(operation, Dtype::I32, x.shape())?;
     let to = Disjoint::new(draft.elements::<i32>());
     with_numeric!(source.dtype, T => {
         let from = source.read::<T>();

@@ -26,7 +26,7 @@ pub(crate) fn reshape(device: &CpuDevice, x: &Tensor, shape: &[usize]) -> Result
         return Ok(device.share(source, layout, source.dtype));
     }
     let mut draft = device.copy("reshape", source)?;
-    draft.layout = Layout::contiguous(shape.to_vec(), 0);
+    draft.layout = Layout::contiguous(shape, 0);
     Ok(device.finish(draft))
 }
 

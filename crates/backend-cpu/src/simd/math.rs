@@ -145,3 +145,10 @@ fn quadrant<S: Simd>(simd: S, n: S::Lanes, sine: S::Lanes, cosine: S::Lanes) -> 
     let flip = |mask, x| simd.select(mask, simd.sub(zero, x), x);
     (flip(negative_sine, first), flip(negative_cosine, second))
 }
+
+/// [`exp`] of one number, for references in tests.
+#[cfg(test)]
+pub(crate) fn exponential(x: f32) -> f32 {
+    let simd = super::portable::Portable;
+    exp(simd, simd.splat(x))[0]
+}

@@ -1,0 +1,125 @@
+//! Attention against a naive loop of the arithmetic that the module states, bit for bit.
+
+use crate::isa::Isa;
+use crate::simd::math::exponential;
+use crate::{Options, open};
+use std::num::NonZeroUsize;
+use tandem_contracts::tensor::attention::BLOCK;
+use tandem_contracts::tensor::{Attend, Device, Plane, RowSpan, Run};
+
+const WIDTH: usize = 40;
+
+/// Sixteen lanes summed by the tree.
+fn tree(mut lanes: Vec<f32>) -> f32 {
+    for half in [8, 4, 2, 1] {
+        lanes = (0..half).map(|lane| lanes[lane] + lanes[lane + half]).collect();
+    }
+    lanes[0]
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = vec![0.0f32; 16];
+    a.iter().zip(b).enumerate().for_each(|(i, (a, b))| lanes[i % 16] = a.mul_add(*b, lanes[i % 16]));
+    tree(lanes)
+}
+
+/// One query at `position` over keys and values `[positions, width]`.
+fn naive(
+    q: &[f32],
+    (keys, values): (&[f32], &[f32]),
+    position: usize,
+    how: &Attend<'_>,
+    sink: Option<f32>,
+) -> Vec<f32> {
+    let q: Vec<f32> = q.iter().map(|x| x * how.scale).collect();
+    let visible = how.visible(position, keys.len() / WIDTH);
+    let (mut most, mut sum) = sink.map_or((f32::NEG_INFINITY, 0.0f32), |sink| (sink, 1.0));
+    let mut mixed = vec![0.0f32; WIDTH];
+    for block in visible.start / BLOCK..visible.end.div_ceil(BLOCK) {
+        let places = visible.start.max(block * BLOCK)..visible.end.min((block + 1) * BLOCK);
+        let scores: Vec<f32> = places.clone().map(|k| dot(&q, &keys[k * WIDTH..][..WIDTH])).collect();
+        let block_most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut line = vec![0.0; BLOCK];
+        let mut block_mixed = vec![0.0f32; WIDTH];
+        for (k, score) in places.zip(scores) {
+            let weight = exponential(score - block_most);
+            line[k % BLOCK] = weight;
+            for (mixed, value) in block_mixed.iter_mut().zip(&values[k * WIDTH..]) {
+                *mixed = weight.mul_add(*value, *mixed);
+            }
+        }
+        let lanes = (0..16).map(|i| (line[i] + line[i + 16]) + (line[i + 32] + line[i + 48])).collect();
+        let larger = most.max(block_most);
+        let (keep, add) = (exponential(most - larger), exponential(block_most - larger));
+        sum = sum.mul_add(keep, tree(lanes) * add);
+        mixed.iter_mut().zip(block_mixed).for_each(|(to, x)| *to = to.mul_add(keep, x * add));
+        most = larger;
+    }
+    mixed.iter().map(|x| x * (1.0 / sum)).collect()
+}
+
+fn numbers(seed: usize, count: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0).collect()
+}
+
+#[test]
+fn the_stated_arithmetic_is_what_runs() {
+    let (tokens, length, heads) = (9, 300, 2);
+    let q = numbers(1, tokens * heads * WIDTH);
+    let (keys, values) = (numbers(2, length * WIDTH), numbers(3, length * WIDTH));
+    let sinks = [1.5, -0.5];
+    for isa in Isa::available() {
+        let threads = NonZeroUsize::new(2).unwrap();
+        let device: Device = open(Options { threads, isa, ..Options::default() }).unwrap();
+        let upload = |x: &[f32], shape: &[usize]| device.upload_f32(x, shape).unwrap();
+        let sinks_tensor = upload(&sinks, &[heads]);
+        let plane = |x: &[f32]| upload(x, &[1, 1, length, WIDTH]);
+        let (stored_keys, stored_values) = (plane(&keys), plane(&values));
+        for (window, sinks_tensor) in [(None, None), (Some(100), Some(&sinks_tensor))] {
+            let how = Attend { window, sinks: sinks_tensor, ..Attend::causal(0.3) };
+            let run = [Run { row: 0, column: 0, positions: 0..length }];
+            let (keys_plane, values_plane) = (Plane::Plain(&stored_keys), Plane::Plain(&stored_values));
+            let position = length - tokens;
+            let span =
+                RowSpan { queries: 0..tokens, position, keys: keys_plane, values: values_plane, runs: &run };
+            let got = device.attend(&upload(&q, &[tokens, heads, WIDTH]), &[span], &how).unwrap();
+            let expected: Vec<f32> = (0..tokens * heads)
+                .flat_map(|vector| {
+                    let sink = sinks_tensor.map(|_| sinks[vector % heads]);
+                    let q = &q[vector * WIDTH..][..WIDTH];
+                    naive(q, (&keys, &values), position + vector / heads, &how, sink)
+                })
+                .collect();
+            assert_eq!(got.to_vec::<f32>().unwrap(), expected, "{isa}, window {window:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_hidden_leaves_no_trace() {
+    let device = open(Options::default()).unwrap();
+    let length = 70;
+    let q = device.upload_f32(&numbers(1, WIDTH), &[1, 1, WIDTH]).unwrap();
+    let attend = |spoilt: f32| {
+        let plane = |seed| {
+            let mut values = numbers(seed, length * WIDTH);
+            values[66 * WIDTH..].fill(spoilt);
+            values[..2 * WIDTH].fill(spoilt);
+            device.upload_f32(&values, &[1, 1, length, WIDTH]).unwrap()
+        };
+        let (keys, values) = (plane(2), plane(3));
+        let run = [Run { row: 0, column: 0, positions: 0..length }];
+        let span = RowSpan {
+            queries: 0..1,
+            position: 65,
+            keys: Plane::Plain(&keys),
+            values: Plane::Plain(&values),
+            runs: &run,
+        };
+        let how = Attend { window: Some(64), ..Attend::causal(0.3) };
+        device.attend(&q, &[span], &how).unwrap().to_vec::<f32>().unwrap()
+    };
+    assert_eq!(attend(f32::NAN), attend(0.0));
+    assert_eq!(attend(f32::INFINITY), attend(1.0));
+    assert!(attend(0.0).iter().all(|x| x.is_finite()));
+}
