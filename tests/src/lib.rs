@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`bench`] | speed, in turns with a peer |
+//! | [`mod@bench`] | speed, in turns with a peer |
 //! | [`device`] | the devices that tests run on, by name |
 //! | [`drive`] | a session driven as an engine drives it, without one |
 //! | [`parity`] | models held to the numbers that mlx-lm computes |
