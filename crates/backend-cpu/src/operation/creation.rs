@@ -6,7 +6,7 @@ use tandem_contracts::tensor::{Dtype, Result, Scalar, Tensor, shape};
 
 pub(crate) fn upload(device: &CpuDevice, bytes: &[u8], dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     shape::upload(bytes.len(), dtype, shape)?;
-    let mut draft = device.fresh("upload", dtype, &shape)?;
+    let mut draft = device.fresh("upload", dtype, shape)?;
     draft.block.of_mut::<u8>().copy_from_slice(bytes);
     if dtype == Dtype::Bool {
         draft.elements::<Truth>().iter_mut().for_each(|x| *x = x.holds().into());
@@ -32,7 +32,7 @@ pub(crate) fn download(device: &CpuDevice, x: &Tensor) -> Result<Vec<u8>> {
 
 pub(crate) fn full(device: &CpuDevice, value: Scalar, dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     shape::scalar("full", value, dtype)?;
-    let mut draft = device.fresh("full", dtype, &shape)?;
+    let mut draft = device.fresh("full", dtype, shape)?;
     with_number!(dtype, T => draft.elements::<T>().fill(T::from_scalar(value)));
     Ok(device.finish(draft))
 }

@@ -43,7 +43,8 @@ impl port::Prepared for Weight {
 /// The planes of one part, contiguous.
 enum Planes {
     Dense(Value),
-    Affine { bits: u32, group: usize, codes: Value, scales: Value, biases: Value },
+    /// Codes, scales and biases.
+    Affine(Box<[Value; 3]>, port::Affine),
 }
 
 impl Planes {
@@ -53,13 +54,9 @@ impl Planes {
         };
         Ok(match weight {
             port::Weight::Dense(weight) => Self::Dense(plane(weight)?),
-            port::Weight::Affine(Quantized { codes, scales, biases, format }) => Self::Affine {
-                bits: u32::from(format.bits),
-                group: usize::from(format.group),
-                codes: plane(codes)?,
-                scales: plane(scales)?,
-                biases: plane(biases)?,
-            },
+            port::Weight::Affine(Quantized { codes, scales, biases, format }) => {
+                Self::Affine(Box::new([plane(codes)?, plane(scales)?, plane(biases)?]), *format)
+            }
         })
     }
 
@@ -67,12 +64,12 @@ impl Planes {
     fn part(&self, rows: usize, width: usize) -> Part<'_> {
         let weight = match self {
             Self::Dense(weight) => product::Weight::Dense(values(weight)),
-            Self::Affine { bits, group, codes, scales, biases } => product::Weight::Affine {
-                bits: *bits,
-                group: *group,
-                codes: codes.slice().unwrap_or_default(),
-                scales: values(scales),
-                biases: values(biases),
+            Self::Affine(planes, format) => product::Weight::Affine {
+                bits: u32::from(format.bits),
+                group: usize::from(format.group),
+                codes: planes[0].slice().unwrap_or_default(),
+                scales: values(&planes[1]),
+                biases: values(&planes[2]),
             },
         };
         Part { rows, width, weight }

@@ -34,13 +34,13 @@ fn naive(
     let q: Vec<f32> = q.iter().map(|x| x * how.scale).collect();
     let visible = how.visible(position, keys.len() / WIDTH);
     let (mut most, mut sum) = sink.map_or((f32::NEG_INFINITY, 0.0f32), |sink| (sink, 1.0));
-    let mut mixed = vec![0.0f32; WIDTH];
+    let mut mixed = [0.0f32; WIDTH];
     for block in visible.start / BLOCK..visible.end.div_ceil(BLOCK) {
         let places = visible.start.max(block * BLOCK)..visible.end.min((block + 1) * BLOCK);
         let scores: Vec<f32> = places.clone().map(|k| dot(&q, &keys[k * WIDTH..][..WIDTH])).collect();
         let block_most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut line = vec![0.0; BLOCK];
-        let mut block_mixed = vec![0.0f32; WIDTH];
+        let mut block_mixed = [0.0f32; WIDTH];
         for (k, score) in places.zip(scores) {
             let weight = exponential(score - block_most);
             line[k % BLOCK] = weight;
