@@ -62,10 +62,10 @@ impl Answer {
     pub(crate) fn submit(
         prefix: &str,
         model: &ServedModel,
-        requests: Vec<Request>,
+        requests: impl Iterator<Item = Request>,
         choices: usize,
     ) -> Result<Self, ApiError> {
-        let rows = requests.into_iter().map(|request| Ok(Some(model.engine.submit(request)?)));
+        let rows = requests.map(|request| Ok(Some(model.engine.submit(request)?)));
         let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
         let head = Head {
             id: format!("{prefix}-{:016x}", RandomState::new().hash_one(unix_seconds())),

@@ -76,8 +76,8 @@ pub(crate) async fn complete(
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let submitted = blocking(move || {
-        let prompt = own.prompt(&model, |conversation| model.text.chat_prompt(conversation))?;
-        Answer::submit("chatcmpl", &model, generation.requests(&model, vec![prompt])?, generation.choices())
+        let prompt = [own.prompt(&model, |conversation| model.text.chat_prompt(conversation))?];
+        Answer::submit("chatcmpl", &model, generation.requests(&model, &prompt)?, generation.choices())
     });
     let mut answer = submitted.await.map_err(|error| error.at("messages"))?;
     if let Some(options) = streamed {
@@ -102,7 +102,7 @@ pub(crate) async fn apply_template(
 impl ChatRequest {
     fn check(&self) -> Result<(), ApiError> {
         in_range("top_logprobs", self.top_logprobs.map(f64::from), 0.0..=20.0)?;
-        if self.top_logprobs.is_some() && self.logprobs != Some(true) {
+        if self.top_logprobs.is_some_and(|count| count > 0) && self.logprobs != Some(true) {
             return Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true"));
         }
         if let Some(effort) = self.reasoning_effort.as_deref().filter(|effort| !EFFORTS.contains(effort)) {

@@ -63,7 +63,7 @@ pub(crate) async fn complete(
             let texts = own.prompt.texts(&model.text.tokenizer);
             echoes = texts.into_iter().flat_map(|text| vec![text; generation.choices()]).collect();
         }
-        let requests = generation.requests(&model, prompts)?;
+        let requests = generation.requests(&model, &prompts)?;
         Ok((Answer::submit("cmpl", &model, requests, generation.choices())?, echoes))
     });
     let (mut answer, echoes) = submitted.await.map_err(|error| error.at("prompt"))?;

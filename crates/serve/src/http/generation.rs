@@ -120,29 +120,25 @@ impl Generation {
         self.n.map_or(1, |n| n as usize)
     }
 
-    /// The engine's requests: for each prompt as many as there are choices, with seeds of their own.
-    /// [`Self::check`] comes first.
-    pub(crate) fn requests(
-        &self,
-        model: &ServedModel,
-        prompts: Vec<Vec<TokenId>>,
-    ) -> Result<Vec<Request>, ApiError> {
+    /// The engine's requests: for each prompt as many as there are choices, with seeds of their own. Each is made
+    /// when it is asked for, so that a refusal of the first spares the copies. [`Self::check`] comes first.
+    pub(crate) fn requests<'a>(
+        &'a self,
+        model: &'a ServedModel,
+        prompts: &'a [Vec<TokenId>],
+    ) -> Result<impl Iterator<Item = Request> + 'a, ApiError> {
         let (sampling, stops) = (self.sampling(model)?, self.stops()?);
-        let mut requests = Vec::new();
-        for prompt in prompts {
-            for choice in 0..self.choices() {
-                let seed = sampling.seed.wrapping_add(choice as u64);
-                requests.push(Request {
-                    max_tokens: self.length(model, prompt.len()),
-                    prompt: prompt.clone(),
-                    sampling: Sampling { seed, ..sampling.clone() },
-                    end_tokens: model.text.tokenizer.end_tokens().to_vec(),
-                    ignore_end: self.ignore_eos.unwrap_or(false),
-                    text: model.text.answer(&stops),
-                });
-            }
-        }
-        Ok(requests)
+        let choices = self.choices();
+        let rows =
+            prompts.iter().flat_map(move |prompt| (0..choices as u64).map(move |choice| (prompt, choice)));
+        Ok(rows.map(move |(prompt, choice)| Request {
+            prompt: prompt.clone(),
+            max_tokens: self.length(model, prompt.len()),
+            sampling: Sampling { seed: sampling.seed.wrapping_add(choice), ..sampling.clone() },
+            end_tokens: model.text.tokenizer.end_tokens().to_vec(),
+            ignore_end: self.ignore_eos.unwrap_or(false),
+            text: model.text.answer(&stops),
+        }))
     }
 
     /// How many tokens may follow a prompt.

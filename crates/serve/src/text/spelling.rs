@@ -103,27 +103,41 @@ fn byte_token(token: &str) -> Option<u8> {
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok()).flatten()
 }
 
+/// The bytes that do not stand for themselves in GPT-2's table, in order.
+const OTHERS: [u8; 68] = {
+    let mut others = [0; 68];
+    let (mut byte, mut next) = (0_u8, 0);
+    loop {
+        if !stands_for_itself(byte) {
+            others[next] = byte;
+            next += 1;
+        }
+        if byte == u8::MAX {
+            break others;
+        }
+        byte += 1;
+    }
+};
+
 /// The byte that a character of GPT-2's table stands for: printable Latin-1 stands for itself, the 68 other bytes,
 /// in order, for the characters from U+0100.
 fn byte_of(character: char) -> Option<u8> {
     let code = u32::from(character);
     match u8::try_from(code) {
-        Ok(byte) if stands_for_itself(byte) => Some(byte),
-        Ok(_) => None,
-        Err(_) => (0..=u8::MAX).filter(|&byte| !stands_for_itself(byte)).nth((code - 0x100) as usize),
+        Ok(byte) => stands_for_itself(byte).then_some(byte),
+        Err(_) => OTHERS.get((code - 0x100) as usize).copied(),
     }
 }
 
 /// The character of GPT-2's table for a byte.
 pub(super) fn character_of(byte: u8) -> char {
-    if stands_for_itself(byte) {
-        return char::from(byte);
+    match OTHERS.binary_search(&byte) {
+        Ok(rank) => char::from_u32(0x100 + rank as u32).unwrap_or(char::REPLACEMENT_CHARACTER),
+        Err(_) => char::from(byte),
     }
-    let rank = (0..byte).filter(|&other| !stands_for_itself(other)).count() as u32;
-    char::from_u32(0x100 + rank).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-fn stands_for_itself(byte: u8) -> bool {
+const fn stands_for_itself(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF)
 }
 
