@@ -54,6 +54,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut serve = Command::new(workspace::release_program("tandem")?);
     serve.arg("serve").arg("--model").arg(&model).args(["--backend", options.backend.name()]);
     serve.args(["--port", &options.port.to_string()]);
+    // So small a model wanders at OpenAI's default temperature of 1, which holds for requests that name none.
+    serve.args(["--temperature", "0"]);
     if options.no_serve {
         println!("ready; to serve the model:");
         process::announce(&serve);

@@ -55,9 +55,9 @@ pub(crate) struct Model {
     pub precision: Option<Precision>,
 }
 
-/// How answers are sampled. What is absent comes from the model's own generation settings.
+/// How tokens are chosen. What is absent comes from the model's own generation settings.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct Sampling {
+pub(crate) struct Choice {
     /// 0 always takes the most likely token; higher is more varied.
     #[arg(long, value_name = "T")]
     pub temperature: Option<f32>,
@@ -73,6 +73,14 @@ pub(crate) struct Sampling {
     /// Drop tokens less likely than this fraction of the most likely one.
     #[arg(long, value_name = "P")]
     pub min_p: Option<f32>,
+}
+
+/// How an answer is sampled.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Sampling {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub choice: Choice,
 
     /// Seed; the same seed gives the same answer [default: a new one each time].
     #[arg(long)]
@@ -143,6 +151,10 @@ pub(crate) struct Serve {
     /// Name of the model in requests [default: the file's or folder's name].
     #[arg(long, value_name = "NAME")]
     pub(crate) model_name: Option<String>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub choice: Choice,
 
     /// Most tokens of an answer, whatever a request asks for [default: up to the context window].
     #[arg(long, value_name = "N")]

@@ -16,7 +16,10 @@ use tandem_contracts::{
     text::{TokenId, Vocabulary},
 };
 use tandem_engine::Subscription;
-use tandem_serve::{model::ServedModel, text::template::Conversation};
+use tandem_serve::{
+    model::{Defaults, ServedModel},
+    text::template::Conversation,
+};
 
 /// A request for `prompt` with the command line's sampling over the model's own settings.
 fn submit(
@@ -25,15 +28,16 @@ fn submit(
     typed: &cli::Sampling,
     stops: &[String],
 ) -> Result<Subscription> {
-    let defaults = &model.defaults;
+    let mut defaults = model.defaults.clone();
+    choose(&mut defaults, &typed.choice);
     let request = Request {
         prompt,
         max_tokens: typed.max_tokens,
         sampling: Sampling {
-            temperature: typed.temperature.unwrap_or(defaults.temperature),
-            top_p: typed.top_p.unwrap_or(defaults.top_p),
-            top_k: typed.top_k.unwrap_or(defaults.top_k),
-            min_p: typed.min_p.unwrap_or(defaults.min_p),
+            temperature: defaults.temperature,
+            top_p: defaults.top_p,
+            top_k: defaults.top_k,
+            min_p: defaults.min_p,
             seed: typed.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             logit_bias: Vec::new(),
         },
@@ -42,6 +46,14 @@ fn submit(
         text: model.text.answer(stops),
     };
     model.engine.submit(request).map_err(|rejection| Error::new("the prompt was refused").because(rejection))
+}
+
+/// Puts what was typed in place of the model's own settings.
+fn choose(defaults: &mut Defaults, typed: &cli::Choice) {
+    defaults.temperature = typed.temperature.unwrap_or(defaults.temperature);
+    defaults.top_p = typed.top_p.unwrap_or(defaults.top_p);
+    defaults.top_k = typed.top_k.unwrap_or(defaults.top_k);
+    defaults.min_p = typed.min_p.unwrap_or(defaults.min_p);
 }
 
 /// One message as templates take it.

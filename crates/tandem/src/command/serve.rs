@@ -1,5 +1,6 @@
 //! `tandem serve`: the HTTP server.
 
+use super::choose;
 use crate::{
     cli,
     error::{Error, Result},
@@ -28,6 +29,7 @@ pub(crate) fn run(arguments: &cli::Serve) -> Result<()> {
         model.name.clone_from(name);
     }
     model.defaults.max_tokens = arguments.max_tokens;
+    choose(&mut model.defaults, &arguments.choice);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -34,6 +34,17 @@ fn a_stream_says_what_a_whole_answer_says() {
 }
 
 #[test]
+fn the_servers_settings_hold_for_requests_that_name_none() {
+    let model = tiny_model("settings");
+    let server = Server::start(model.path(), &["--temperature", "0"]);
+    let greedy = server.post("/v1/chat/completions", chat(false).to_string()).json();
+    let mut body = chat(false);
+    body.as_object_mut().unwrap().remove("temperature");
+    let unnamed = server.post("/v1/chat/completions", body.to_string()).json();
+    assert_eq!(unnamed["choices"], greedy["choices"]);
+}
+
+#[test]
 fn what_is_malformed_is_refused_and_the_next_request_is_served() {
     let model = tiny_model("refused");
     let server = Server::start(model.path(), &[]);
