@@ -50,7 +50,7 @@ pub(crate) struct Model {
     #[arg(long, value_name = "N", env = "TANDEM_THREADS")]
     pub threads: Option<usize>,
 
-    /// Arithmetic of weight products: `exact` has floats [default], `fast` 8-bit activations.
+    /// Arithmetic of weight products: `exact` (floats) unless `fast` (8-bit activations) is asked for.
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
 }
