@@ -20,7 +20,7 @@
 //!
 //! # The work
 //!
-//! A [`unit`] is some queries of one row with one key head: its `queries * group` vectors share each load of keys
+//! A [`mod@unit`] is some queries of one row with one key head: its `queries * group` vectors share each load of keys
 //! and values. Where there are too few units for the threads, a unit's blocks are cut into stretches; all but the
 //! first leave each block's `(m_b, l_b, o_b)` behind, which are then taken in order.
 

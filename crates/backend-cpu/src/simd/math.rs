@@ -9,7 +9,7 @@
 //! | [`sigmoid`] | 2.5 | everywhere normal |
 //! | [`tanh`] | 3 | everywhere |
 //! | [`erf`] | 3 | everywhere |
-//! | [`sine`], [`cosine`] | 1.2e-7 absolute | `|x| <= 100 000`; beyond, see there |
+//! | [`sine_cosine`] | 1.2e-7 absolute | `|x| <= 100 000`; beyond, see there |
 
 use super::{LANES, Simd};
 use std::f32::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E};

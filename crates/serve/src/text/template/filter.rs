@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `map`, `select`, `reject`, `selectattr`, `rejectattr` | give a generator: true, without a length, no JSON |
 //! | `items` | refuses what is not a mapping |
-//! | [`ITERABLE`](super::source::ITERABLE) | refuses what cannot be iterated over, `None` first of all |
-//! | [`MARKUP`](super::source::MARKUP) | escapes a string that is added to a safe one |
+//! | [`ITERABLE`] | refuses what cannot be iterated over, `None` first of all |
+//! | [`MARKUP`] | escapes a string that is added to a safe one |
 
 use super::{
     python::{is_iterable, type_name},
