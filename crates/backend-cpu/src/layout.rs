@@ -7,30 +7,26 @@ mod walk;
 
 pub(crate) use walk::Walk;
 
-use smallvec::SmallVec;
 use std::ops::Range;
-
-/// One number for each axis; up to six axes need no allocation.
-pub(crate) type Axes = SmallVec<[usize; 6]>;
 
 /// Shape, strides and offset, all counted in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    shape: Axes,
-    strides: Axes,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
     offset: usize,
     contiguous: bool,
 }
 
 impl Layout {
     /// Row-major from the buffer's element `offset` on.
-    pub(crate) fn contiguous(shape: impl Into<Axes>, offset: usize) -> Self {
+    pub(crate) fn contiguous(shape: impl Into<Vec<usize>>, offset: usize) -> Self {
         let shape = shape.into();
         let strides = row_major(&shape);
         Self { shape, strides, offset, contiguous: true }
     }
 
-    fn strided(shape: Axes, strides: Axes, offset: usize) -> Self {
+    fn strided(shape: Vec<usize>, strides: Vec<usize>, offset: usize) -> Self {
         let contiguous = is_row_major(&shape, &strides);
         Self { shape, strides, offset, contiguous }
     }
@@ -77,7 +73,7 @@ impl Layout {
 
     /// Axis `i` of the result is axis `axes[i]`; `axes` is a permutation.
     pub(crate) fn transpose(&self, axes: &[usize]) -> Self {
-        let pick = |of: &[usize]| -> Axes { axes.iter().map(|&axis| of[axis]).collect() };
+        let pick = |of: &[usize]| -> Vec<usize> { axes.iter().map(|&axis| of[axis]).collect() };
         Self::strided(pick(&self.shape), pick(&self.strides), self.offset)
     }
 
@@ -87,7 +83,7 @@ impl Layout {
     }
 
     /// Strides of this layout broadcast to `shape`.
-    pub(crate) fn strides_for(&self, shape: &[usize]) -> Axes {
+    pub(crate) fn strides_for(&self, shape: &[usize]) -> Vec<usize> {
         let added = shape.len() - self.shape.len();
         let own = self.shape.iter().zip(&self.strides).zip(&shape[added..]);
         let own = own.map(|((&extent, &stride), &wanted)| if extent == wanted { stride } else { 0 });
@@ -96,7 +92,7 @@ impl Layout {
 
     /// Cuts a box out; the ranges lie inside.
     pub(crate) fn slice(&self, ranges: &[Range<usize>]) -> Self {
-        let shape: Axes = ranges.iter().map(ExactSizeIterator::len).collect();
+        let shape: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
         let empty = shape.contains(&0);
         let starts = ranges.iter().zip(&self.strides).map(|(range, stride)| range.start * stride);
         // An empty box may begin at the end of an axis, outside the buffer.
@@ -124,8 +120,8 @@ impl Layout {
 }
 
 /// Strides of a row-major layout.
-fn row_major(shape: &[usize]) -> Axes {
-    let mut strides = Axes::from_elem(1, shape.len());
+fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
@@ -148,10 +144,10 @@ fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
 
 /// Strides for the same elements under another shape, if there are any: each run of axes that holds as many
 /// elements on both sides must have one stride.
-fn restride(old: &[usize], strides: &[usize], new: &[usize]) -> Option<Axes> {
-    let axes: SmallVec<[(usize, usize); 6]> =
+fn restride(old: &[usize], strides: &[usize], new: &[usize]) -> Option<Vec<usize>> {
+    let axes: Vec<(usize, usize)> =
         old.iter().copied().zip(strides.iter().copied()).filter(|axis| axis.0 != 1).collect();
-    let mut result = Axes::from_elem(0, new.len());
+    let mut result = vec![0; new.len()];
     let (mut from, mut to) = (0, 0);
     while from < axes.len() && to < new.len() {
         let (mut from_end, mut to_end) = (from + 1, to + 1);

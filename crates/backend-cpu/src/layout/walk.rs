@@ -3,12 +3,7 @@
 //! Axes that every operand crosses evenly are merged, and the last one is left to the caller, so that the common
 //! cases (everything contiguous, one operand repeated) are one long inner loop.
 
-use super::Axes;
-use smallvec::SmallVec;
 use std::ops::Range;
-
-/// Extent and strides of each outer axis.
-type Outer<const N: usize> = SmallVec<[(usize, [usize; N]); 3]>;
 
 /// The inner loop, the same for every run.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +18,7 @@ pub(crate) struct Inner<const N: usize> {
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<const N: usize> {
     /// Outer axes, outermost first: extent and strides.
-    outer: Outer<N>,
+    outer: Vec<(usize, [usize; N])>,
     inner: Inner<N>,
     runs: usize,
 }
@@ -31,7 +26,7 @@ pub(crate) struct Walk<const N: usize> {
 impl<const N: usize> Walk<N> {
     /// The loops for operands whose strides are already broadcast to `shape`.
     pub(crate) fn new(shape: &[usize], strides: [&[usize]; N]) -> Self {
-        let mut outer: Outer<N> = Outer::new();
+        let mut outer: Vec<(usize, [usize; N])> = Vec::new();
         let mut inner: Option<(usize, [usize; N])> = None;
         let mut empty = false;
         for axis in (0..shape.len()).rev().filter(|&axis| shape[axis] != 1) {
@@ -51,6 +46,11 @@ impl<const N: usize> Walk<N> {
         Self { outer, inner: Inner { count, strides }, runs }
     }
 
+    /// One inner loop.
+    pub(crate) fn line(count: usize, strides: [usize; N]) -> Self {
+        Self { outer: Vec::new(), inner: Inner { count, strides }, runs: 1 }
+    }
+
     /// Times that the inner loop runs.
     pub(crate) fn runs(&self) -> usize {
         self.runs
@@ -66,7 +66,7 @@ impl<const N: usize> Walk<N> {
         if runs.is_empty() {
             return;
         }
-        let mut index = Axes::from_elem(0, self.outer.len());
+        let mut index = vec![0; self.outer.len()];
         let mut offsets = [0; N];
         let mut rest = runs.start;
         for (axis, (extent, strides)) in self.outer.iter().enumerate().rev() {

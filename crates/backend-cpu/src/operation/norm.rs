@@ -182,7 +182,7 @@ impl<T: Real> Kernel for Layer<'_, T> {
                 map(simd, (x, x), distance, |simd, x, _| simd.mul(simd.sub(x, mean), share));
                 let both = distance.chunks(LANES).zip(weight.chunks(LANES)).zip(bias.chunks(LANES));
                 for (((d, weight), bias), out) in both.zip(out.chunks_mut(LANES)) {
-                    let [weight, bias] = [weight, bias].map(|x| T::load_part(simd, x));
+                    let (weight, bias) = (T::load_part(simd, weight), T::load_part(simd, bias));
                     T::store_part(simd, out, simd.fma(simd.load_part(d, 0.0), weight, bias));
                 }
             }
