@@ -1,8 +1,9 @@
 //! What operations cost: the fixed price of a small one, and attention by context.
 //!
-//! `cargo bench -p tandem-backend-cpu --bench operation -- [THREADS] [ISA] [small|decode|prefill]`; the best round and the median of 31, because
-//! on a shared machine a median tells of the others. Attention is that of a small model (9 heads on 3, 64 wide, 30 layers
-//! with planes of their own, so that caches see what they would see).
+//! `cargo bench -p tandem-backend-cpu --bench operation -- [THREADS] [ISA] [small|decode|prefill] [TOKENS]`;
+//! the best round and the median of 31, because on a shared machine a median tells of the others. Attention
+//! is that of a small model (9 heads on 3, 64 wide, 30 layers with planes of their own, so that caches see
+//! what they would see).
 
 use std::num::NonZeroUsize;
 use std::time::Instant;
@@ -25,16 +26,18 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let device = open(Options { threads, isa, ..Options::default() })?;
     println!("{threads} threads, {isa}");
     let only = arguments.next();
+    let tokens = arguments.next().map(|tokens| tokens.parse::<usize>()).transpose()?;
+    let sized = |size: &usize| tokens.is_none_or(|tokens| tokens == *size);
     let wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
     if wanted("small") {
         small(&device)?;
     }
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().filter(|_| wanted("decode")) {
-        for context in [128, 512, 2048, 8192] {
+        for context in [128, 512, 2048, 8192].into_iter().filter(sized) {
             decode(&device, dtype, context)?;
         }
     }
-    for tokens in [8, 64, 512, 2048].into_iter().filter(|_| wanted("prefill")) {
+    for tokens in [8, 64, 512, 2048].into_iter().filter(sized).filter(|_| wanted("prefill")) {
         prefill(&device, tokens)?;
     }
     Ok(())

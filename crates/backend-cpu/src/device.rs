@@ -163,8 +163,8 @@ impl CpuDevice {
         Tensor::new(Rc::new(value), self.handle())
     }
 
-    /// Runs `work` over parts of `0..count` on the pool, or here if there is little of it: `cost` counts elements
-    /// touched by each step.
+    /// Runs `work` over parts of `0..count` on the pool, or here if there is little of it: `cost` counts
+    /// elements touched by each step.
     pub(crate) fn spread(&self, count: usize, cost: usize, work: impl Fn(Range<usize>) + Sync) {
         spread(&self.pool, count, cost, work);
     }

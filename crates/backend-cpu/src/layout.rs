@@ -1,7 +1,7 @@
 //! Where the elements of a value lie in its buffer, and how several operands are walked together.
 //!
-//! Invariants: every index that a [`Layout`] forms lies inside the buffer for which it was made; strides of axes
-//! of extent 1 mean nothing; an axis of stride 0 and a larger extent repeats its elements.
+//! Invariants: every index that a [`Layout`] forms lies inside the buffer for which it was made; strides of
+//! axes of extent 1 mean nothing; an axis of stride 0 and a larger extent repeats its elements.
 
 mod walk;
 
@@ -58,7 +58,8 @@ impl Layout {
 
     /// Whether no two indices share an element.
     pub(crate) fn is_injective(&self) -> bool {
-        // Only broadcasting makes elements repeat, and it makes strides of 0; cuts and permutations keep the rest.
+        // Only broadcasting makes elements repeat, and it makes strides of 0; cuts and permutations keep the
+        // rest.
         self.shape.iter().zip(&self.strides).all(|(&extent, &stride)| extent <= 1 || stride > 0)
     }
 

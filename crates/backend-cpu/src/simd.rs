@@ -1,8 +1,8 @@
 //! Kernels over vectors of sixteen f32, written once and compiled for each instruction set.
 //!
-//! A [`Kernel`] is generic over a [`Simd`] token, whose existence proves that the machine has its instructions;
-//! [`dispatch`] is the only place that makes one. A vector always has sixteen lanes, whatever the registers
-//! hold: AVX-512 one register, AVX2 two, the portable one an array.
+//! A [`Kernel`] is generic over a [`Simd`] token, whose existence proves that the machine has its
+//! instructions; [`dispatch`] is the only place that makes one. A vector always has sixteen lanes, whatever
+//! the registers hold: AVX-512 one register, AVX2 two, the portable one an array.
 //!
 //! Invariants, on which every promise of equal bits rests:
 //! - each operation is one IEEE 754 operation on each lane (`fma` rounds once, also where it is slow);
@@ -74,7 +74,7 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn abs(self, x: Self::Lanes) -> Self::Lanes;
     /// The magnitude of `x` with the sign of `sign`.
     fn with_sign(self, x: Self::Lanes, sign: Self::Lanes) -> Self::Lanes;
-    /// `x * 2^n`, rounded once, for `|x|` in `0.5..=2` and integral `n` in `-152..=130`.
+    /// `x * 2^n`, rounded once, for `|x|` in `0.5..=2` and integral `n` in `-126..=130`.
     fn scale(self, x: Self::Lanes, n: Self::Lanes) -> Self::Lanes;
     /// Where `a < b`.
     fn less(self, a: Self::Lanes, b: Self::Lanes) -> Self::Mask;
@@ -89,6 +89,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn sum(self, x: Self::Lanes) -> f32;
     /// Lane `i` of the result is the [`Simd::sum`] of vector `i`.
     fn sums(self, xs: &[Self::Lanes; LANES]) -> Self::Lanes;
+    /// Lane `i` of vector `j` of the result is lane `j` of vector `i`.
+    fn transpose(self, xs: &[Self::Lanes; LANES]) -> [Self::Lanes; LANES];
     /// The largest lane; some lane where one is NaN.
     fn largest(self, x: Self::Lanes) -> f32;
 

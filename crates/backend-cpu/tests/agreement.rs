@@ -1,6 +1,7 @@
 //! The same bits from every instruction set and number of threads, and for a row alone as in company.
 //!
-//! The port's suite holds each device to a reference; this holds them all to each other, on shapes that no tile divides.
+//! The port's suite holds each device to a reference; this holds them all to each other, on shapes that no
+//! tile divides.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};

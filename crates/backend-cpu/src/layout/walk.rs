@@ -1,7 +1,7 @@
 //! Loops over operands of one shape.
 //!
-//! Axes that every operand crosses evenly are merged, and the last one is left to the caller, so that the common
-//! cases (everything contiguous, one operand repeated) are one long inner loop.
+//! Axes that every operand crosses evenly are merged, and the last one is left to the caller, so that the
+//! common cases (everything contiguous, one operand repeated) are one long inner loop.
 
 use std::ops::Range;
 

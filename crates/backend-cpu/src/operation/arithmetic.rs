@@ -44,7 +44,8 @@ enum Other<'a, T> {
 /// Elements of a scattered operand that are gathered at once.
 const GATHERED: usize = 256;
 
-/// Calls `apply` with runs of the draft, which is contiguous, and what stands beside them in `other`, broadcast.
+/// Calls `apply` with runs of the draft, which is contiguous, and what stands beside them in `other`,
+/// broadcast.
 fn runs<T: Number>(
     device: &CpuDevice,
     draft: &mut Draft,

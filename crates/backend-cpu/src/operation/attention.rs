@@ -15,14 +15,14 @@
 //! result = o * (1 / l)
 //! ```
 //!
-//! A block without any score above `-inf` is passed over. Nothing else enters, so a query's bits depend on its own
-//! row alone: not on storage, company, chunks, threads or instruction set.
+//! A block without any score above `-inf` is passed over. Nothing else enters, so a query's bits depend on
+//! its own row alone: not on storage, company, chunks, threads or instruction set.
 //!
 //! # The work
 //!
-//! A [`mod@unit`] is some queries of one row with one key head: its `queries * group` vectors share each load of keys
-//! and values. Where there are too few units for the threads, a unit's blocks are cut into stretches; all but the
-//! first leave each block's `(m_b, l_b, o_b)` behind, which are then taken in order.
+//! A [`mod@unit`] is some queries of one row with one key head: its `queries * group` vectors share each load
+//! of keys and values. Where there are too few units for the threads, a unit's blocks are cut into stretches;
+//! all but the first leave each block's `(m_b, l_b, o_b)` behind, which are then taken in order.
 
 pub(crate) mod append;
 mod block;

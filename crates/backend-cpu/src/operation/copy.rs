@@ -17,8 +17,8 @@ pub(crate) fn cast(pool: &Pool, x: &Value, draft: &mut Draft) {
     with_number!(x.dtype, A => with_number!(draft.dtype, B => map(pool, x, draft, convert::<A, B>)));
 }
 
-/// Fills a contiguous draft with `function` of each element of `x`, in row-major order. Both have one shape, and
-/// their dtypes are those of the types given.
+/// Fills a contiguous draft with `function` of each element of `x`, in row-major order. Both have one shape,
+/// and their dtypes are those of the types given.
 fn map<A: Element, B: Element>(pool: &Pool, x: &Value, draft: &mut Draft, function: impl Fn(A) -> B + Sync) {
     let from = x.read::<A>();
     let walk = Walk::new(x.layout.shape(), [x.layout.strides()]);

@@ -1,7 +1,7 @@
 //! Activation times gate: `activation(gate) * up` of joined halves.
 //!
-//! In f32, step by step as the port's own body, so that both give the same bits; 16-bit floats are rounded once, at
-//! the end.
+//! In f32, step by step as the port's own body, so that both give the same bits; 16-bit floats are rounded
+//! once, at the end.
 
 use crate::device::CpuDevice;
 use crate::number::{Real, with_real};

@@ -29,7 +29,8 @@ pub(crate) fn take(device: &CpuDevice, x: &Tensor, indices: &Tensor, axis: usize
                 if inner.strides == [1, 1] {
                     to[b..b + inner.count].copy_from_slice(&from[a..a + inner.count]);
                 } else {
-                    (0..inner.count).for_each(|i| to[b + i * inner.strides[1]] = from[a + i * inner.strides[0]]);
+                    let [step, to_step] = inner.strides;
+                    (0..inner.count).for_each(|i| to[b + i * to_step] = from[a + i * step]);
                 }
             });
         }
@@ -52,7 +53,8 @@ pub(crate) fn checked(
     }
 }
 
-/// Loops over the rows along an axis of an operand, the indices, and a third value of the shape of the indices.
+/// Loops over the rows along an axis of an operand, the indices, and a third value of the shape of the
+/// indices.
 struct Along {
     walk: Walk<3>,
     /// Indices of each row.

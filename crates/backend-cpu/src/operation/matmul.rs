@@ -4,9 +4,9 @@
 //! c[i, j] = fma(a[i, k], b[k, j], c)        k ascending from c = 0, in f32
 //! ```
 //!
-//! for each element alone: vectors hold sixteen columns `j`. Both operands are packed first, `a` as it is and `b` in
-//! panels of sixteen columns, so that strides and dtypes matter nowhere else. Products with weights that stay the
-//! same go through prepared weights instead, which are packed once.
+//! for each element alone: vectors hold sixteen columns `j`. Both operands are packed first, `a` as it is and
+//! `b` in panels of sixteen columns, so that strides and dtypes matter nowhere else. Products with weights
+//! that stay the same go through prepared weights instead, which are packed once.
 
 use crate::device::{CpuDevice, no_memory};
 use crate::layout::Walk;
@@ -95,7 +95,8 @@ impl<'a> Operand<'a> {
     fn pack_rows(&self, start: usize, extents: Extents, rows: &mut Block) {
         with_real!(self.value.dtype, T => {
             let from = self.value.read::<T>().get(start..).unwrap_or_default();
-            for (i, to) in rows.of_mut::<f32>().chunks_exact_mut(extents.k.max(1)).take(extents.m).enumerate() {
+            let rows = rows.of_mut::<f32>().chunks_exact_mut(extents.k.max(1));
+            for (i, to) in rows.take(extents.m).enumerate() {
                 let from = from.get(i * self.row..).unwrap_or_default();
                 super::row::widen(from, self.column, to);
             }

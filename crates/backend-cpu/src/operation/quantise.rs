@@ -10,8 +10,8 @@
 //! code  = clamp(round((x - bias) / scale), 0, n)
 //! ```
 //!
-//! Rounding is to nearest, halves to even. Scale and bias are then rounded to the dtype of `x`. Backwards, both
-//! steps of `scale * code + bias` are rounded to that dtype.
+//! Rounding is to nearest, halves to even. Scale and bias are then rounded to the dtype of `x`. Backwards,
+//! both steps of `scale * code + bias` are rounded to that dtype.
 
 pub(crate) mod code;
 

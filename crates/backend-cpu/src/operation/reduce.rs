@@ -117,8 +117,8 @@ fn fold<T: Sum>(
     });
 }
 
-/// Reduces as many rows as `to` has elements. `places` are the first element, the step to the next row, and the
-/// step along each.
+/// Reduces as many rows as `to` has elements. `places` are the first element, the step to the next row, and
+/// the step along each.
 #[inline(always)]
 fn beside<T: Sum>(
     from: &[T],

@@ -43,8 +43,8 @@ impl Rows {
         self.walk.runs() * self.walk.inner().count
     }
 
-    /// Calls `work` for each row that has elements, on the pool if there is much to do: `cost` counts elements
-    /// touched by a row.
+    /// Calls `work` for each row that has elements, on the pool if there is much to do: `cost` counts
+    /// elements touched by a row.
     pub(crate) fn each(&self, pool: &Pool, cost: usize, work: impl Fn(Row, &mut Scratch) + Sync) {
         const GRAIN: usize = 16 << 10;
         let count = if self.extent == 0 { 0 } else { self.count() };

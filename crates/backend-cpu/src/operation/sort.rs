@@ -1,4 +1,5 @@
-//! Orders along an axis: the largest element, sorted and partly sorted indices. NaN counts as larger than all.
+//! Orders along an axis: the largest element, sorted and partly sorted indices. NaN counts as larger than
+//! all.
 
 use super::row::Rows;
 use crate::device::CpuDevice;

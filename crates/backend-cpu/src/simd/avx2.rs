@@ -162,6 +162,27 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn transpose(self, xs: &[Pair; LANES]) -> [Pair; LANES] {
+        let zero = self.splat(0.0);
+        let mut out = [zero; LANES];
+        for half in [0, 8] {
+            let (mut low, mut high) = ([zero.0; 8], [zero.0; 8]);
+            for (i, (low, high)) in low.iter_mut().zip(&mut high).enumerate() {
+                (*low, *high) = xs[half + i];
+            }
+            let (low, high) = (transpose_eight(&low), transpose_eight(&high));
+            for j in 0..8 {
+                if half == 0 {
+                    (out[j].0, out[8 + j].0) = (low[j], high[j]);
+                } else {
+                    (out[j].1, out[8 + j].1) = (low[j], high[j]);
+                }
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
     fn largest(self, x: Pair) -> f32 {
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe {
@@ -228,4 +249,26 @@ fn eight_sums(xs: &[Pair; LANES], first: usize) -> __m256 {
 fn add_pairs(a: __m256, b: __m256) -> __m256 {
     // SAFETY: a token exists only where the machine has the instructions.
     unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b)) }
+}
+
+/// Lane `i` of vector `j` of the result is lane `j` of vector `i`.
+#[inline(always)]
+fn transpose_eight(xs: &[__m256; 8]) -> [__m256; 8] {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe {
+        // Within halves first: half h of `within[4 a + j]` holds lane 4 h + j of the vectors 4 a .. 4 a + 4.
+        let mut within = [_mm256_setzero_ps(); 8];
+        for (to, from) in within.chunks_exact_mut(4).zip(xs.chunks_exact(4)) {
+            let (a, b) = (_mm256_unpacklo_ps(from[0], from[1]), _mm256_unpacklo_ps(from[2], from[3]));
+            let (c, d) = (_mm256_unpackhi_ps(from[0], from[1]), _mm256_unpackhi_ps(from[2], from[3]));
+            (to[0], to[1]) = (_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b));
+            (to[2], to[3]) = (_mm256_shuffle_ps::<0x44>(c, d), _mm256_shuffle_ps::<0xee>(c, d));
+        }
+        let mut out = [_mm256_setzero_ps(); 8];
+        for j in 0..4 {
+            out[j] = _mm256_permute2f128_ps::<0x20>(within[j], within[4 + j]);
+            out[4 + j] = _mm256_permute2f128_ps::<0x31>(within[j], within[4 + j]);
+        }
+        out
+    }
 }

@@ -150,6 +150,24 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn transpose(self, xs: &[__m512; LANES]) -> [__m512; LANES] {
+        // Within quarters first: afterwards quarter b of `within[4 a + j]` holds lane 4 b + j of the vectors
+        // 4 a .. 4 a + 4. Then the quarters themselves.
+        let mut within = [self.splat(0.0); LANES];
+        for (four, xs) in within.chunks_exact_mut(4).zip(xs.chunks_exact(4)) {
+            transpose_quarters(four, xs);
+        }
+        let mut out = [self.splat(0.0); LANES];
+        for j in 0..4 {
+            let (a, b) = (pick_even(within[j], within[4 + j]), pick_even(within[8 + j], within[12 + j]));
+            let (c, d) = (pick_odd(within[j], within[4 + j]), pick_odd(within[8 + j], within[12 + j]));
+            (out[j], out[8 + j]) = (pick_even(a, b), pick_odd(a, b));
+            (out[4 + j], out[12 + j]) = (pick_even(c, d), pick_odd(c, d));
+        }
+        out
+    }
+
+    #[inline(always)]
     fn largest(self, x: __m512) -> f32 {
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe { _mm512_reduce_max_ps(x) }
@@ -164,7 +182,8 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn store_part(self, to: &mut [f32], x: __m512) {
-        // SAFETY: lanes outside the mask are not written, and the mask has at most as many lanes as the slice.
+        // SAFETY: lanes outside the mask are not written, and the mask has at most as many lanes as the
+        // slice.
         unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), part(to.len()), x) }
     }
 }
@@ -195,4 +214,30 @@ additions! {
     add_pairs(a, b) _mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b);
     /// In each quarter: lanes 0 and 1, then 2 and 3 of `a`, then those of `b`.
     add_singles(a, b) _mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b);
+}
+
+/// Quarters 0 and 2 of `a`, then those of `b`. Called with a token at hand, as all that follow.
+#[inline(always)]
+fn pick_even(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe { _mm512_shuffle_f32x4::<0x88>(a, b) }
+}
+
+/// Quarters 1 and 3 of `a`, then those of `b`.
+#[inline(always)]
+fn pick_odd(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe { _mm512_shuffle_f32x4::<0xdd>(a, b) }
+}
+
+/// Lane `i` of each quarter of `to[j]` is lane `j` of that quarter of `from[i]`; both have four vectors.
+#[inline(always)]
+fn transpose_quarters(to: &mut [__m512], from: &[__m512]) {
+    // SAFETY: a token exists only where the machine has the instructions.
+    unsafe {
+        let (a, b) = (_mm512_unpacklo_ps(from[0], from[1]), _mm512_unpacklo_ps(from[2], from[3]));
+        let (c, d) = (_mm512_unpackhi_ps(from[0], from[1]), _mm512_unpackhi_ps(from[2], from[3]));
+        (to[0], to[1]) = (_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b));
+        (to[2], to[3]) = (_mm512_shuffle_ps::<0x44>(c, d), _mm512_shuffle_ps::<0xee>(c, d));
+    }
 }

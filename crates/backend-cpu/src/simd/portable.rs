@@ -157,6 +157,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn transpose(self, xs: &[Lanes; LANES]) -> [Lanes; LANES] {
+        from_fn(|j| from_fn(|i| xs[i][j]))
+    }
+
+    #[inline(always)]
     fn largest(self, x: Lanes) -> f32 {
         x.into_iter().fold(f32::NEG_INFINITY, |most, x| if most > x { most } else { x })
     }

@@ -14,7 +14,8 @@ pub(crate) fn append(
     shape::kv_append(&plane, tokens, writes)?;
     let source = device.value("kv_append", tokens)?;
     let mut draft = device.take_writable("kv_append", plane)?;
-    let (to_strides, from_strides) = (draft.layout.strides().to_vec(), source.layout.strides());
+    let to_strides = draft.layout.strides().to_vec();
+    let from_strides = source.layout.strides();
     let [heads, width] = [source.layout.shape()[1], source.layout.shape()[2]];
     with_size!(source.dtype, T => {
         let (from, to) = (source.read::<T>(), draft.write::<T>());
@@ -22,7 +23,8 @@ pub(crate) fn append(
             for (i, token) in write.tokens.clone().enumerate() {
                 for head in 0..heads {
                     let start = token * from_strides[0] + head * from_strides[1];
-                    let place = write.row * to_strides[0] + head * to_strides[1] + (write.column + i) * to_strides[2];
+                    let place = [write.row, head, write.column + i];
+                    let place: usize = place.iter().zip(&to_strides).map(|(at, step)| at * step).sum();
                     copy(width, (&from[start..], from_strides[2]), (&mut to[place..], to_strides[3]));
                 }
             }

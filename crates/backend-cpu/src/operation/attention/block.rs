@@ -1,6 +1,7 @@
 //! The kernel: a unit's vectors with one block after the other.
 
 mod mix;
+mod panel;
 mod score;
 
 use super::plane::{Direct, Source};
@@ -14,6 +15,9 @@ use tandem_contracts::tensor::attention::BLOCK;
 
 /// Vectors that go through a block together.
 pub(super) const CHUNK: usize = 4;
+
+/// Vectors from which on turning a block's keys into a [`panel`] pays.
+const MANY: usize = 16;
 
 /// Scores or weights of a chunk: one line of places for each vector.
 type Lines = [[f32; BLOCK]; CHUNK];
@@ -38,11 +42,16 @@ impl<'a> Kernel for Task<'a> {
     fn run<S: Simd>(self, simd: S) -> &'a mut [f32] {
         let Self { unit, queries, soft_cap, blocks, merge, slots, working } = self;
         let extents = unit.extents();
-        let (mixed, staged) = working.split_at_mut(CHUNK * extents.width);
+        let (mixed, rest) = working.split_at_mut(CHUNK * extents.width);
+        let (staged, turned) = rest.split_at_mut(rest.len() - panel_space(unit));
         let mut stripes = Vec::new();
         for (index, block) in blocks.enumerate() {
             unit.stripes(block, &mut stripes);
-            let view = View::new(simd, unit, &stripes, staged);
+            let mut view = View::new(simd, unit, &stripes, staged);
+            // With few registers the partial sums would not stay in them.
+            if S::WIDE && !turned.is_empty() {
+                view.panel = Some(panel::turn(simd, &view, turned));
+            }
             let start = if merge { 0 } else { index * extents.slot() };
             let mut slot = Slot::of(&mut slots[start..], extents);
             if !merge {
@@ -70,6 +79,14 @@ struct View<'a> {
     stripes: &'a [Stripe],
     keys: Plane<'a>,
     values: Plane<'a>,
+    /// The keys once more, turned; see [`panel`].
+    panel: Option<&'a [f32]>,
+}
+
+/// Floats that a unit's turned keys take: none if turning them would not pay.
+pub(super) fn panel_space(unit: &Unit<'_>) -> usize {
+    let width = unit.keys.padded();
+    if unit.vectors() > MANY && panel::fits(width) { BLOCK * width } else { 0 }
 }
 
 /// Keys or values of a block.
@@ -107,6 +124,7 @@ impl<'a> View<'a> {
             stripes,
             keys: stage(simd, unit, unit.keys, stripes, for_keys),
             values: stage(simd, unit, unit.values, stripes, for_values),
+            panel: None,
         }
     }
 }
@@ -170,7 +188,10 @@ impl<'a> Chunk<'a> {
         mixed: &mut [f32],
     ) -> [(f32, f32); CHUNK] {
         let mut lines = [[f32::NEG_INFINITY; BLOCK]; CHUNK];
-        score::fill(simd, self, view, soft_cap, &mut lines);
+        match view.panel {
+            Some(panel) => panel::fill(simd, self, (view, panel), soft_cap, &mut lines),
+            None => score::fill(simd, self, view, soft_cap, &mut lines),
+        }
         let mut seen = [(0.0, 0.0); CHUNK];
         for (i, line) in lines.iter_mut().enumerate().take(self.count) {
             line[..self.visible[i].start].fill(f32::NEG_INFINITY);

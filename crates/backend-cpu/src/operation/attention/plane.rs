@@ -1,7 +1,7 @@
 //! Keys and values where they lie, and as rows of f32 that kernels read.
 //!
-//! Planes of f32 whose heads are whole vectors are read in place. Others are widened or dequantised, a block at a
-//! time, into working space; kernels that read codes themselves would take the place of that.
+//! Planes of f32 whose heads are whole vectors are read in place. Others are widened or dequantised, a block
+//! at a time, into working space; kernels that read codes themselves would take the place of that.
 
 use crate::device::CpuDevice;
 use crate::number::Real;
@@ -30,7 +30,8 @@ impl<'a> Stored<'a> {
             Plane::Affine(Quantized { codes, scales, biases, format }) => {
                 let [codes, scales, biases] = [codes, scales, biases].map(|plane| {
                     let plane = device.value("attend", plane)?;
-                    // Codes and factors of one vector must follow each other; growing planes are made that way.
+                    // Codes and factors of one vector must follow each other; growing planes are made that
+                    // way.
                     if plane.layout.strides().last() == Some(&1) {
                         return Ok(Cow::Borrowed(plane));
                     }

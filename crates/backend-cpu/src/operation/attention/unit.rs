@@ -8,7 +8,8 @@ use tandem_contracts::tensor::{Attend, RowSpan, Run};
 /// Query vectors that share loads of keys and values.
 const VECTORS: usize = 64;
 
-/// Some queries of one row with one key head. Vector `v` is query `v / group` with head `v % group` of its group.
+/// Some queries of one row with one key head. Vector `v` is query `v / group` with head `v % group` of its
+/// group.
 #[derive(Clone, Debug)]
 pub(super) struct Unit<'a> {
     pub(super) keys: &'a Source<'a>,
@@ -32,7 +33,7 @@ pub(super) struct Extents {
     pub(super) vectors: usize,
     /// Padded width of values.
     pub(super) width: usize,
-    /// Space for widened keys and values, and for what a block mixes.
+    /// Space for what a block mixes, for widened keys and values, and for turned keys.
     working: usize,
 }
 
@@ -133,7 +134,10 @@ impl Unit<'_> {
         let width = self.values.padded();
         let staged =
             |source: &Source<'_>| if source.direct().is_some() { 0 } else { BLOCK * source.padded() };
-        let working = staged(self.keys) + staged(self.values) + super::block::CHUNK * width;
+        let working = super::block::CHUNK * width
+            + staged(self.keys)
+            + staged(self.values)
+            + super::block::panel_space(self);
         Extents { vectors: self.vectors(), width, working }
     }
 
@@ -148,7 +152,8 @@ impl Unit<'_> {
 pub(super) struct Stretch {
     pub(super) unit: usize,
     pub(super) blocks: Range<usize>,
-    /// Where the results go if the unit is cut: one slot from the first stretch, one for each block from others.
+    /// Where the results go if the unit is cut: one slot from the first stretch, one for each block from
+    /// others.
     pub(super) slots: Option<Range<usize>>,
 }
 

@@ -6,8 +6,8 @@ use std::array::from_fn;
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
 
-/// Writes each vector's `o_b` to `mixed`, `[CHUNK, padded width]`. Hidden values are not touched at all, because
-/// their weight of 0 would make NaN of an infinity.
+/// Writes each vector's `o_b` to `mixed`, `[CHUNK, padded width]`. Hidden values are not touched at all,
+/// because their weight of 0 would make NaN of an infinity.
 #[inline(always)]
 pub(super) fn fill<S: Simd>(simd: S, chunk: &Chunk<'_>, view: &View<'_>, weights: &Lines, mixed: &mut [f32]) {
     let width = mixed.len() / CHUNK;

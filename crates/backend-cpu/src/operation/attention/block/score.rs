@@ -124,7 +124,7 @@ fn tile<S: Simd, const Q: usize, const K: usize>(
 
 /// `cap * tanh(score / cap)`.
 #[inline(always)]
-fn soften<S: Simd>(simd: S, scores: S::Lanes, cap: Option<f32>) -> S::Lanes {
+pub(super) fn soften<S: Simd>(simd: S, scores: S::Lanes, cap: Option<f32>) -> S::Lanes {
     let Some(cap) = cap else { return scores };
     let cap = simd.splat(cap);
     simd.mul(cap, math::tanh(simd, simd.div(scores, cap)))
