@@ -180,6 +180,11 @@ const GRAIN: usize = 16 << 10;
 
 /// See [`CpuDevice::spread`].
 pub(crate) fn spread(pool: &Pool, count: usize, cost: usize, work: impl Fn(Range<usize>) + Sync) {
+    share(pool, count, cost, &work);
+}
+
+/// Compiled once for all kinds of work.
+fn share(pool: &Pool, count: usize, cost: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
     let total = count.saturating_mul(cost.max(1));
     let parts = (total / GRAIN).min(4 * pool.threads()).min(count);
     if parts < 2 || pool.threads() == 1 {

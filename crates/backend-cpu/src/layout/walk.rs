@@ -63,6 +63,11 @@ impl<const N: usize> Walk<N> {
 
     /// Calls `run` with each operand's first element, for some of the runs, in row-major order.
     pub(crate) fn visit(&self, runs: Range<usize>, mut run: impl FnMut([usize; N], Inner<N>)) {
+        self.step(runs, &mut run);
+    }
+
+    /// Compiled once for all kinds of runs.
+    fn step(&self, runs: Range<usize>, run: &mut dyn FnMut([usize; N], Inner<N>)) {
         if runs.is_empty() {
             return;
         }

@@ -46,15 +46,21 @@ impl Rows {
     /// Calls `work` for each row that has elements, on the pool if there is much to do: `cost` counts
     /// elements touched by a row.
     pub(crate) fn each(&self, pool: &Pool, cost: usize, work: impl Fn(Row, &mut Scratch) + Sync) {
+        self.share(pool, cost, &work);
+    }
+
+    /// Compiled once for all kinds of work.
+    fn share(&self, pool: &Pool, cost: usize, work: &(dyn Fn(Row, &mut Scratch) + Sync)) {
         const GRAIN: usize = 16 << 10;
         let count = if self.extent == 0 { 0 } else { self.count() };
         let parts = (count.saturating_mul(cost) / GRAIN).min(4 * pool.threads()).min(count).max(1);
         pool.run(parts, |part, scratch| {
-            self.visit(count * part / parts..count * (part + 1) / parts, |row| work(row, scratch));
+            let rows = count * part / parts..count * (part + 1) / parts;
+            self.visit(rows, &mut |row| work(row, scratch));
         });
     }
 
-    fn visit(&self, rows: Range<usize>, mut work: impl FnMut(Row)) {
+    fn visit(&self, rows: Range<usize>, work: &mut dyn FnMut(Row)) {
         if rows.is_empty() {
             return;
         }
@@ -96,12 +102,12 @@ mod tests {
         let rows = Rows::new(&x, 2, &[5, 2, 1, 4]);
         assert_eq!((rows.count(), rows.extent, rows.steps), (40, 3, [20, 4]));
         let mut all = Vec::new();
-        rows.visit(0..40, |row| all.push(row));
+        rows.visit(0..40, &mut |row| all.push(row));
         assert_eq!(all.iter().map(|row| row.to).collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
         assert_eq!(all[..5].iter().map(|row| row.from).collect::<Vec<_>>(), [0, 5, 10, 15, 60]);
         let mut parts = Vec::new();
         for start in (0..40).step_by(7) {
-            rows.visit(start..40.min(start + 7), |row| parts.push(row));
+            rows.visit(start..40.min(start + 7), &mut |row| parts.push(row));
         }
         assert_eq!(parts, all);
     }
