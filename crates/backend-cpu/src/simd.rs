@@ -94,6 +94,10 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// The largest lane; some lane where one is NaN.
     fn largest(self, x: Self::Lanes) -> f32;
 
+    /// Asks for the cache line at an address, which may be any. Changes nothing else.
+    #[inline(always)]
+    fn prefetch(self, _soon: *const f32) {}
+
     /// Up to sixteen floats, the other lanes `rest`.
     #[inline(always)]
     fn load_part(self, from: &[f32], rest: f32) -> Self::Lanes {

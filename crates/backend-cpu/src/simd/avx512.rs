@@ -174,6 +174,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(self, soon: *const f32) {
+        // SAFETY: a hint that reads nothing and faults nowhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(soon.cast()) }
+    }
+
+    #[inline(always)]
     fn load_part(self, from: &[f32], rest: f32) -> __m512 {
         let mask = part(from.len());
         // SAFETY: lanes outside the mask are not read, and the mask has at most as many lanes as the slice.

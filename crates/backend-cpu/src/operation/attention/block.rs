@@ -2,6 +2,7 @@
 
 mod mix;
 mod panel;
+mod rows;
 mod score;
 
 use super::plane::{Direct, Source};
@@ -94,6 +95,8 @@ struct Plane<'a> {
     elements: &'a [f32],
     /// From one place to the next.
     step: usize,
+    /// Whether each element is read once, by one chunk, straight from memory.
+    cold: bool,
     /// Where each stripe begins if the elements are read in place; else places count from the block's first.
     starts: Option<Starts<'a>>,
 }
@@ -138,15 +141,15 @@ fn stage<'a, S: Simd>(
     staged: &'a mut [f32],
 ) -> Plane<'a> {
     if let Some(Direct { elements, step }) = source.direct() {
-        return Plane { elements, step, starts: Some(Starts { unit, source }) };
+        let cold = unit.vectors() <= CHUNK;
+        return Plane { elements, step, cold, starts: Some(Starts { unit, source }) };
     }
     let step = source.padded();
     for stripe in stripes {
-        for (column, place) in stripe.places.clone().enumerate() {
-            source.widen(simd, unit.place(stripe, column), &mut staged[place * step..][..step]);
-        }
+        let places = stripe.places.start * step..stripe.places.end * step;
+        source.widen(simd, unit.place(stripe, 0), &mut staged[places]);
     }
-    Plane { elements: staged, step, starts: None }
+    Plane { elements: staged, step, cold: false, starts: None }
 }
 
 /// Up to [`CHUNK`] vectors at one block.

@@ -156,34 +156,54 @@ impl<'a> Source<'a> {
         place.at(self.strides)
     }
 
-    /// Writes a vector as f32, padded with zeros.
+    /// Writes consecutive columns from `first` on as f32, each padded with zeros.
     #[inline(always)]
-    pub(super) fn widen<S: Simd>(&self, simd: S, place: Place, to: &mut [f32]) {
-        let start = place.at(self.strides);
+    pub(super) fn widen<S: Simd>(&self, simd: S, first: Place, to: &mut [f32]) {
+        let start = first.at(self.strides);
         match self.elements {
             Elements::F32(from) => self.plain(simd, &from[start..], to),
             Elements::F16(from) => self.plain(simd, &from[start..], to),
             Elements::Bf16(from) => self.plain(simd, &from[start..], to),
-            Elements::Affine(codes) => codes.widen(&codes.codes[start..], place, &mut to[..self.width]),
+            Elements::Affine(codes) => {
+                for (i, to) in to.chunks_exact_mut(self.padded()).enumerate() {
+                    let place = Place { column: first.column + i, ..first };
+                    codes.widen(&codes.codes[place.at(self.strides)..], place, &mut to[..self.width]);
+                }
+            }
         }
     }
 
     #[inline(always)]
     fn plain<S: Simd, T: Real>(&self, simd: S, from: &[T], to: &mut [f32]) {
-        if self.strides[3] != 1 {
-            let (to, rest) = to.split_at_mut(self.width);
-            to.iter_mut().enumerate().for_each(|(i, to)| *to = from[i * self.strides[3]].to_f32());
-            rest.fill(0.0);
-            return;
+        let [_, _, step, within] = self.strides;
+        if within != 1 {
+            for (i, to) in to.chunks_exact_mut(self.padded()).enumerate() {
+                let (to, rest) = to.split_at_mut(self.width);
+                to.iter_mut().enumerate().for_each(|(k, to)| *to = from[i * step + k * within].to_f32());
+                rest.fill(0.0);
+            }
+        } else if step == self.width && self.width == self.padded() {
+            // Columns follow each other, as they do in a plane of one row's own.
+            let count = to.len();
+            widen_row(simd, &from[..count], to);
+        } else {
+            for (i, to) in to.chunks_exact_mut(self.padded()).enumerate() {
+                widen_row(simd, &from[i * step..][..self.width], to);
+            }
         }
-        let (vectors, rest) = from[..self.width].as_chunks::<LANES>();
-        let (to, _) = to.as_chunks_mut::<LANES>();
-        for (from, to) in vectors.iter().zip(&mut *to) {
-            simd.store(to, T::load(simd, from));
-        }
-        if let Some(to) = to.get_mut(vectors.len()) {
-            simd.store(to, T::load_part(simd, rest));
-        }
+    }
+}
+
+/// Widens a row and pads it with zeros.
+#[inline(always)]
+fn widen_row<S: Simd, T: Real>(simd: S, from: &[T], to: &mut [f32]) {
+    let (vectors, rest) = from.as_chunks::<LANES>();
+    let (to, _) = to.as_chunks_mut::<LANES>();
+    for (from, to) in vectors.iter().zip(&mut *to) {
+        simd.store(to, T::load(simd, from));
+    }
+    if let Some(to) = to.get_mut(vectors.len()) {
+        simd.store(to, T::load_part(simd, rest));
     }
 }
 

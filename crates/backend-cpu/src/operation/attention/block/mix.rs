@@ -1,5 +1,6 @@
 //! Weighted sums of a block's values.
 
+use super::rows::Rows;
 use super::{CHUNK, Chunk, Lines, Stripe, View};
 use crate::simd::{LANES, Simd};
 use std::array::from_fn;
@@ -42,15 +43,16 @@ fn add<S: Simd>(
     let places = places.start.max(stripe.places.start)..places.end.min(stripe.places.end);
     if !places.is_empty() {
         let elements = view.values.from(stripe, places.start);
-        Values { elements, step: view.values.step, places }.mix(simd, weights, vectors, mixed);
+        let rows = Rows::new(elements, view.values.step, places.len(), mixed.len() / CHUNK);
+        let rows = rows.cold(view.values.cold);
+        Values { rows, first: places.start }.mix(simd, weights, vectors, mixed);
     }
 }
 
-/// Consecutive values, those of some places of the block.
+/// Consecutive values, those of the places of the block from `first` on.
 struct Values<'a> {
-    elements: &'a [f32],
-    step: usize,
-    places: Range<usize>,
+    rows: Rows<'a>,
+    first: usize,
 }
 
 impl Values<'_> {
@@ -110,13 +112,17 @@ impl Values<'_> {
                 sums[q][d] = simd.load(&from[d]);
             }
         }
-        let lines: [&[f32]; Q] = lines.map(|line| &line[self.places.clone()]);
-        for (place, value) in self.elements[column..].chunks(self.step).take(self.places.len()).enumerate() {
-            let Some(value) = value.as_chunks::<LANES>().0.first_chunk::<D>() else { break };
-            for q in 0..Q {
-                let weight = simd.splat(lines[q][place]);
-                for d in 0..D {
-                    sums[q][d] = simd.fma(weight, simd.load(&value[d]), sums[q][d]);
+        let mut weights: [&[f32]; Q] = [&[]; Q];
+        for (weights, line) in weights.iter_mut().zip(lines) {
+            *weights = &line[self.first..][..self.rows.count()];
+        }
+        for place in 0..self.rows.count() {
+            self.rows.prefetch(simd, place);
+            for d in 0..D {
+                // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
+                let value = simd.load(unsafe { self.rows.vector(place, column / LANES + d) });
+                for q in 0..Q {
+                    sums[q][d] = simd.fma(simd.splat(weights[q][place]), value, sums[q][d]);
                 }
             }
         }
