@@ -118,11 +118,12 @@ impl Values<'_> {
         }
         for place in 0..self.rows.count() {
             self.rows.prefetch(simd, place);
+            let weights = weights.map(|weights| simd.splat(weights[place]));
             for d in 0..D {
                 // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
                 let value = simd.load(unsafe { self.rows.vector(place, column / LANES + d) });
-                for q in 0..Q {
-                    sums[q][d] = simd.fma(simd.splat(weights[q][place]), value, sums[q][d]);
+                for (sums, &weight) in sums.iter_mut().zip(&weights) {
+                    sums[d] = simd.fma(weight, value, sums[d]);
                 }
             }
         }

@@ -112,8 +112,8 @@ impl Keys<'_> {
             for k in 0..K {
                 // SAFETY: the row is below the count, and rows are as wide as queries.
                 let key = simd.load(unsafe { self.rows.vector(rows[k], vector) });
-                for q in 0..Q {
-                    sums[q][k] = simd.fma(simd.load(&queries[q][vector]), key, sums[q][k]);
+                for (sums, query) in sums.iter_mut().zip(queries) {
+                    sums[k] = simd.fma(simd.load(&query[vector]), key, sums[k]);
                 }
             }
         }
