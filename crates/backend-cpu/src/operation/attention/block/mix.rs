@@ -106,10 +106,10 @@ impl Values<'_> {
         (to, width): (&mut [f32], usize),
     ) -> usize {
         let mut sums = [[simd.splat(0.0); D]; Q];
-        for q in 0..Q {
+        for (q, sums) in sums.iter_mut().enumerate() {
             let from = to[q * width..].as_chunks::<LANES>().0;
-            for d in 0..D {
-                sums[q][d] = simd.load(&from[d]);
+            for (sum, from) in sums.iter_mut().zip(from) {
+                *sum = simd.load(from);
             }
         }
         let mut weights: [&[f32]; Q] = [&[]; Q];
@@ -118,12 +118,15 @@ impl Values<'_> {
         }
         for place in 0..self.rows.count() {
             self.rows.prefetch(simd, place);
-            let weights = weights.map(|weights| simd.splat(weights[place]));
-            for d in 0..D {
+            let mut values = [simd.splat(0.0); D];
+            for (d, value) in values.iter_mut().enumerate() {
                 // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
-                let value = simd.load(unsafe { self.rows.vector(place, column / LANES + d) });
-                for (sums, &weight) in sums.iter_mut().zip(&weights) {
-                    sums[d] = simd.fma(weight, value, sums[d]);
+                *value = simd.load(unsafe { self.rows.vector(place, column / LANES + d) });
+            }
+            for (sums, weights) in sums.iter_mut().zip(&weights) {
+                let weight = simd.splat(weights[place]);
+                for (sum, &value) in sums.iter_mut().zip(&values) {
+                    *sum = simd.fma(weight, value, *sum);
                 }
             }
         }
