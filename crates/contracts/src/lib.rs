@@ -11,6 +11,7 @@
 //! | [`text`] | vocabularies and stop matching, without a tokeniser's type |
 //! | [`sampling`] | how a row chooses its next token |
 //! | [`request`] | what a client submits, and the events that answer it |
+//! | [`threefry`] | the counter-based random words behind samples and sign vectors |
 //! | [`blob`] | named byte blobs, without files |
 #![forbid(unsafe_code)]
 
@@ -25,3 +26,4 @@ pub mod sampling;
 pub mod schedule;
 pub mod tensor;
 pub mod text;
+pub mod threefry;

@@ -12,7 +12,7 @@
 //! Weights are relative to the best token's, so the first is 1 and a weight below 2^-24 changes no f32 sum. Such
 //! tokens can never be drawn and are left out from the start, exactly.
 
-use super::threefry::uniform;
+use super::uniform::uniform;
 use tandem_contracts::{sampling::Sampling, text::TokenId};
 
 /// `e^-16.64 < 2^-24`: what lies so far below the best token changes no sum.

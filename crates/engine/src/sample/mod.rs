@@ -9,13 +9,13 @@
 //! |---|---|
 //! | [`batch`] | all rows of a step: what the device does, what is downloaded |
 //! | [`chain`] | one row: bias, filters, temperature, draw |
-//! | [`threefry`] | the counter-based generator |
+//! | [`uniform`] | the number that a draw takes |
 //!
 //! Invariant: a row's token depends on its own logits, parameters, seed and count of sampled tokens, and on
 //! nothing that shares the step.
 
 mod batch;
 mod chain;
-mod threefry;
+mod uniform;
 
 pub(crate) use batch::{Choice, Draw, Picks};
