@@ -14,7 +14,7 @@ use crate::{
 };
 use tandem_contracts::{
     model::{Capabilities, Session},
-    tensor::{Device, Precision},
+    tensor::{Device, Dtype, Precision},
 };
 use tandem_kv::Geometry;
 
@@ -46,6 +46,10 @@ pub struct Options {
     pub precision: Option<Precision>,
     /// Fewer tokens than the model's own context.
     pub context: Option<usize>,
+    /// Floats of cached keys and values. Where there is none: in exact arithmetic those that the device computes in,
+    /// in fast arithmetic 16-bit ones, because reading the cache is most of a long context's work: the checkpoint's
+    /// own if those have 16 bits, else f16, which keeps 3 more bits than bf16.
+    pub cache: Option<Dtype>,
 }
 
 /// An opened model.
@@ -120,11 +124,22 @@ impl<'a> Checkpoint<'a> {
         if context == 0 {
             return Err(Error::config("a context must hold at least one token, got: 0"));
         }
-        let geometry = Geometry::new(declaration.cached(), device.traits().compute_dtype)?;
+        let computed = device.traits().compute_dtype;
+        let cache = options.cache.unwrap_or_else(|| cache(precision, computed, self.config.activations));
+        let geometry = Geometry::new(declaration.cached(), cache)?;
         let mut loader = Loader { weights: &mut self.weights, config: &self.config, device };
         let decoder = Decoder::load(&declaration, &mut loader)?;
         let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable: true };
         Ok(Box::new(DecoderSession::new(device, decoder, geometry, capabilities, precision)))
+    }
+}
+
+/// Dtype of cached keys and values; see [`Options::cache`].
+fn cache(precision: Precision, computed: Dtype, own: Option<Dtype>) -> Dtype {
+    let short = |dtype: &Dtype| dtype.size() < Dtype::F32.size();
+    match precision {
+        Precision::Exact => computed,
+        Precision::Fast => Some(computed).filter(short).or(own.filter(short)).unwrap_or(Dtype::F16),
     }
 }
 
@@ -138,4 +153,19 @@ fn precision(device: &Device, wanted: Option<Precision>) -> Result<Precision> {
         let name = device.traits().name;
         Error::unsupported(format!("the {name} device computes in {known:?}, asked for: {wanted:?}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fast_caches_are_short_and_of_the_models_own_kind() {
+        let fast = |computed, own| cache(Precision::Fast, computed, own);
+        assert_eq!(fast(Dtype::F32, None), Dtype::F16);
+        assert_eq!(fast(Dtype::F32, Some(Dtype::F32)), Dtype::F16);
+        assert_eq!(fast(Dtype::F32, Some(Dtype::Bf16)), Dtype::Bf16);
+        assert_eq!(fast(Dtype::Bf16, Some(Dtype::F16)), Dtype::Bf16);
+        assert_eq!(cache(Precision::Exact, Dtype::F32, Some(Dtype::Bf16)), Dtype::F32);
+    }
 }

@@ -37,7 +37,7 @@ pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedMode
 
 /// The device, the model and their thread.
 fn engine(files: ModelFiles, arguments: &cli::Model, config: Config) -> Result<EngineHandle> {
-    let options = Options { precision: arguments.precision.map(precision), context: None };
+    let options = Options { precision: arguments.precision.map(precision), ..Options::default() };
     let build = move |device: &tensor::Device| {
         files.with_source(|source| {
             let load = || Checkpoint::open(source)?.load(device, options);

@@ -12,6 +12,7 @@ use crate::tensor::{Affine, Attend, Device, Dtype, KvWrite, fused};
 
 behaviours!("attention":
     kv_append_writes_rows_at_their_columns,
+    kv_append_casts_to_the_plane,
     kv_append_is_its_body,
     causal_attention_of_one_row,
     heads_share_keys,
@@ -76,14 +77,34 @@ pub fn kv_append_writes_rows_at_their_columns(device: &Device) -> Outcome {
     Ok(())
 }
 
+/// Tokens of another float type are cast as [`crate::tensor::Backend::cast`] does, wherever they lie.
+pub fn kv_append_casts_to_the_plane(device: &Device) -> Outcome {
+    for (held, given) in pairs() {
+        let (plane, tokens) =
+            (Host::sample(held, &[3, 2, 5, 20], 257), Host::sample(given, &[6, 2, 20], 258));
+        for (form, tokens) in tokens.forms(device)? {
+            let cast = device.cast(&tokens, held)?;
+            let expected = device.kv_append(plane.upload(device)?, &cast, &writes())?;
+            let result = device.kv_append(plane.upload(device)?, &tokens, &writes())?;
+            same_bits(format!("{given:?} into {held:?}, {form}"), device, &result, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every dtype of a plane with every dtype of tokens.
+fn pairs() -> impl Iterator<Item = (Dtype, Dtype)> {
+    FLOATS.into_iter().flat_map(|held| FLOATS.map(move |given| (held, given)))
+}
+
 /// An override leaves the very bytes that the provided body leaves.
 pub fn kv_append_is_its_body(device: &Device) -> Outcome {
-    for dtype in FLOATS {
-        let plane = Host::sample(dtype, &[3, 2, 5, 4], 132);
-        let tokens = Host::sample(dtype, &[6, 2, 4], 133).upload(device)?;
+    for (held, given) in pairs() {
+        let plane = Host::sample(held, &[3, 2, 5, 4], 132);
+        let tokens = Host::sample(given, &[6, 2, 4], 133).upload(device)?;
         let own = device.kv_append(plane.upload(device)?, &tokens, &writes())?;
         let body = fused::kv_append(device, plane.upload(device)?, &tokens, &writes())?;
-        same_bits(format!("{dtype:?}"), device, &own, &body)?;
+        same_bits(format!("{given:?} into {held:?}"), device, &own, &body)?;
     }
     Ok(())
 }

@@ -198,7 +198,7 @@ pub trait Backend: fmt::Debug {
         self.upload(&bytes_of(values), Dtype::I32, shape)
     }
 
-    /// Writes rows' new tokens into a plane; see [`fused::kv_append`].
+    /// Writes rows' new tokens into a plane, which may hold floats of another dtype; see [`fused::kv_append`].
     fn kv_append(&self, plane: Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<Tensor> {
         fused::kv_append(&self.device(), plane, tokens, writes)
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use std::ops::Range;
 
-/// Writes each row's new tokens at its columns, one box after the other.
+/// Writes each row's new tokens at its columns, one box after the other, cast to the dtype of the plane.
 ///
 /// # Errors
 /// As [`shape::kv_append`].
@@ -17,6 +17,7 @@ pub fn kv_append(device: &Device, plane: Tensor, tokens: &Tensor, writes: &[KvWr
         let own = device.slice(tokens, &[write.tokens.clone(), 0..heads, 0..width])?;
         let own = device.transpose(&own, &[1, 0, 2])?;
         let own = device.reshape(&own, &[1, heads, write.tokens.len(), width])?;
+        let own = if own.dtype() == plane.dtype() { own } else { device.cast(&own, plane.dtype())? };
         device.slice_update(plane, &own, &[write.row, 0, write.column, 0])
     })
 }

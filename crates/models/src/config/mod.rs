@@ -18,7 +18,7 @@ use crate::{
     weights::Gguf,
 };
 use field::Fields;
-use tandem_contracts::text::TokenId;
+use tandem_contracts::{tensor::Dtype, text::TokenId};
 
 /// Longest width of activations and heads.
 const WIDEST: u64 = 1 << 20;
@@ -68,6 +68,8 @@ pub struct Config {
     pub layers: Vec<LayerConfig>,
     /// Which weights are quantised, and how.
     pub quantization: Quantization,
+    /// Dtype of activations that the checkpoint was made for, where it says so.
+    pub activations: Option<Dtype>,
     /// Token that begins a text.
     pub begin_token: Option<TokenId>,
     /// Tokens that end an answer.
@@ -125,6 +127,7 @@ impl Config {
             rope: RopeConfig::read(fields, context)?,
             layers: layers(fields, family)?,
             quantization: Quantization::read(fields)?,
+            activations: activations(fields)?,
             begin_token: fields.ids("bos_token_id")?.first().copied(),
             end_tokens: fields.ids("eos_token_id")?,
         };
@@ -152,6 +155,17 @@ impl Config {
             }
         }
     }
+}
+
+/// `dtype`, which older files call `torch_dtype`. A name that is not known says nothing: weights have their own dtypes.
+fn activations(fields: Fields<'_>) -> Result<Option<Dtype>> {
+    let name = fields.text("dtype")?.or(fields.text("torch_dtype")?);
+    Ok(name.and_then(|name| match name {
+        "float32" => Some(Dtype::F32),
+        "float16" => Some(Dtype::F16),
+        "bfloat16" => Some(Dtype::Bf16),
+        _ => None,
+    }))
 }
 
 /// Ids that end an answer, of a `generation_config.json`.

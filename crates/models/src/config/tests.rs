@@ -38,6 +38,15 @@ fn fields_and_their_defaults() {
 }
 
 #[test]
+fn activations_are_named_in_the_old_and_in_the_new_way() {
+    let read = |changes| read(&with(changes)).unwrap().activations;
+    assert_eq!(read(json!({ "dtype": null, "torch_dtype": null })), None);
+    assert_eq!(read(json!({ "dtype": null, "torch_dtype": "bfloat16" })), Some(Dtype::Bf16));
+    assert_eq!(read(json!({ "dtype": "float16", "torch_dtype": "float32" })), Some(Dtype::F16));
+    assert_eq!(read(json!({ "dtype": "auto" })), None);
+}
+
+#[test]
 fn a_model_type_that_is_not_known_names_those_that_are() {
     let error = read(&with(json!({ "model_type": "gpt5" }))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -1,7 +1,10 @@
-//! Writing new tokens' keys or values into a plane.
+//! Writing new tokens' keys or values into a plane, cast on the way where the plane holds other floats.
 
 use crate::device::CpuDevice;
-use crate::number::with_size;
+use crate::memory::Element;
+use crate::number::{Real, with_real, with_size};
+use crate::simd::{Kernel, LANES, Simd, dispatch};
+use crate::value::{Draft, Value};
 use tandem_contracts::tensor::{KvWrite, Result, Tensor, shape};
 
 pub(crate) fn append(
@@ -14,29 +17,62 @@ pub(crate) fn append(
     shape::kv_append(&plane, tokens, writes)?;
     let source = device.value("kv_append", tokens)?;
     let mut draft = device.take_writable("kv_append", plane)?;
-    let to_strides = draft.layout.strides().to_vec();
-    let from_strides = source.layout.strides();
-    let [heads, width] = [source.layout.shape()[1], source.layout.shape()[2]];
-    with_size!(source.dtype, T => {
-        let (from, to) = (source.read::<T>(), draft.write::<T>());
-        for write in writes {
-            for (i, token) in write.tokens.clone().enumerate() {
-                for head in 0..heads {
-                    let start = token * from_strides[0] + head * from_strides[1];
-                    let place = [write.row, head, write.column + i];
-                    let place: usize = place.iter().zip(&to_strides).map(|(at, step)| at * step).sum();
-                    copy(width, (&from[start..], from_strides[2]), (&mut to[place..], to_strides[3]));
-                }
-            }
-        }
-    });
+    if source.dtype == draft.dtype {
+        with_size!(source.dtype, T => rows(source, &mut draft, writes, |from: &[T], to| to.copy_from_slice(from)));
+    } else {
+        let isa = device.pool.isa();
+        with_real!(source.dtype, A => with_real!(draft.dtype, B => {
+            rows(source, &mut draft, writes, |from: &[A], to: &mut [B]| dispatch(isa, Cast { from, to }));
+        }));
+    }
     Ok(device.finish(draft))
 }
 
-fn copy<T: Copy>(count: usize, (from, from_step): (&[T], usize), (to, to_step): (&mut [T], usize)) {
-    if (from_step, to_step) == (1, 1) {
-        to[..count].copy_from_slice(&from[..count]);
-    } else {
-        (0..count).for_each(|i| to[i * to_step] = from[i * from_step]);
+/// Calls `copy` with pieces of the tokens' vectors and their places in the plane: whole vectors where both lie
+/// in one piece, else one element at a time.
+fn rows<A: Element, B: Element>(
+    source: &Value,
+    draft: &mut Draft,
+    writes: &[KvWrite],
+    copy: impl Fn(&[A], &mut [B]),
+) {
+    let steps: [usize; 4] = std::array::from_fn(|axis| draft.layout.strides()[axis]);
+    let from_steps: [usize; 3] = std::array::from_fn(|axis| source.layout.strides()[axis]);
+    let [heads, width] = [source.layout.shape()[1], source.layout.shape()[2]];
+    let (from, to) = (source.read::<A>(), draft.write::<B>());
+    let piece = if (from_steps[2], steps[3]) == (1, 1) { width.max(1) } else { 1 };
+    for write in writes {
+        for (i, token) in write.tokens.clone().enumerate() {
+            for head in 0..heads {
+                let start = token * from_steps[0] + head * from_steps[1];
+                let place = write.row * steps[0] + head * steps[1] + (write.column + i) * steps[2];
+                for k in (0..width).step_by(piece) {
+                    let (start, place) = (start + k * from_steps[2], place + k * steps[3]);
+                    copy(&from[start..start + piece], &mut to[place..place + piece]);
+                }
+            }
+        }
+    }
+}
+
+/// Rounds floats to others.
+struct Cast<'a, A, B> {
+    from: &'a [A],
+    to: &'a mut [B],
+}
+
+impl<A: Real, B: Real> Kernel for Cast<'_, A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (vectors, rest) = self.from.as_chunks::<LANES>();
+        let (to, to_rest) = self.to.as_chunks_mut::<LANES>();
+        for (from, to) in vectors.iter().zip(to) {
+            B::store(simd, to, A::load(simd, from));
+        }
+        if !rest.is_empty() {
+            B::store_part(simd, to_rest, A::load_part(simd, rest));
+        }
     }
 }

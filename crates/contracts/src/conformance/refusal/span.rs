@@ -41,7 +41,7 @@ pub fn appends_outside_are_refused(device: &Device) -> Outcome {
         (Dtype::F32, &[3, 2, 8][..], ErrorKind::Shape),
         (Dtype::F32, &[3, 3, 7], ErrorKind::Shape),
         (Dtype::F32, &[3, 24], ErrorKind::Shape),
-        (Dtype::F16, &[3, 3, 8], ErrorKind::Dtype),
+        (Dtype::I32, &[3, 3, 8], ErrorKind::Dtype),
     ] {
         let tokens = tensor(device, dtype, shape)?;
         let writes = [KvWrite { tokens: 0..1, row: 0, column: 0 }];

@@ -61,12 +61,15 @@ pub fn conv1d(x: &Tensor, weight: &Tensor) -> Result<[usize; 3]> {
     Ok([rows, length - taps + 1, channels])
 }
 
-/// Checks writes of `[tokens, heads, width]` into a plane `[rows, heads, columns, width]`.
+/// Checks writes of `[tokens, heads, width]` into a plane `[rows, heads, columns, width]`; floats may be written into a
+/// plane of others.
 ///
 /// # Errors
 /// Dtypes or shapes that do not fit, or a write outside the plane or the tokens.
 pub fn kv_append(plane: &Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<()> {
-    require_same_dtype("kv_append", plane, tokens)?;
+    if !(plane.dtype().is_float() && tokens.dtype().is_float()) {
+        require_same_dtype("kv_append", plane, tokens)?;
+    }
     require_rank("kv_append", plane.shape(), 4)?;
     require_rank("kv_append", tokens.shape(), 3)?;
     let [rows, heads, columns, width] = [0, 1, 2, 3].map(|i| plane.shape()[i]);
