@@ -7,7 +7,7 @@
 //! There are two arithmetics, each of which gives an output the same bits whatever the number of rows in the
 //! call, their order, the threads, and the instruction set:
 //! - *exact* (`product/exact.rs`): f32 on dequantised weights, summed in ascending order of inputs;
-//! - *fast* (`product/fast.rs`): activations quantised to bytes by groups (`product/quantised.rs`), exact integer
+//! - *fast* (`product/fast.rs`): activations quantised to twelve bits by groups (`product/quantised.rs`), exact integer
 //!   products, summed in f32 in ascending order of groups. Dense weights have no codes and stay with exact.
 //!
 //! Invariants: segments cover the outputs in order; all have the weight's width and experts.
@@ -38,6 +38,7 @@ pub use gather::Route;
 use output::Output;
 pub use part::{Part, Values, Weight};
 use plan::{Lane, Plan};
+use quantised::PARTS;
 pub use quantised::Quantised;
 use segment::{Segment, Source, alike};
 
@@ -281,7 +282,7 @@ impl Prepared {
         if batch.quantised.is_empty() {
             EXACT
         } else {
-            (CODES / self.width.max(1) / 16 * 16).clamp(EXACT, 1024)
+            (CODES / (PARTS * self.width).max(1) / 16 * 16).clamp(EXACT, 1024)
         }
     }
 }

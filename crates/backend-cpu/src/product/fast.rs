@@ -3,13 +3,15 @@
 //! For each output, with the groups in ascending order and everything but the dot product in f32:
 //!
 //! ```text
-//! dot = sum of code of weight * code of activation       an exact integer, below 2^24 in magnitude
+//! dot = sum of code of weight * code of activation       an exact integer, below 2^27 in magnitude
 //! y   = fma(dot, scale * d, y)                            d and d * sum from the quantised activation
 //! y   = fma(bias, d * sum, y)                             starting from 0
 //! ```
 //!
-//! Integer sums are exact in any order, so byte products of vectors and of tiles agree to the last bit, for one
-//! row and for many. A non-finite activation makes `d` a NaN and with it every output of its row.
+//! Codes of activations have two parts, and `dot` is 16 times the sum with the high parts plus the sum with the low
+//! ones; where weights are nibbles, 16 times the weight is still a byte, and one tile takes both. Integer sums are
+//! exact in any order, so byte products of vectors and of tiles agree to the last bit, for one row and for many
+//! (turned to f32 they are rounded once). A non-finite activation makes `d` a NaN and with it every output of its row.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

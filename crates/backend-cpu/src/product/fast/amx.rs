@@ -17,7 +17,7 @@ use super::Fast;
 use crate::pool::Scratch;
 use crate::product::format::{Code, LANES};
 use crate::product::quantised::BLOCK_ROWS;
-use panel::{Panel, Stretch};
+use panel::{Panel, Stretch, depth};
 
 /// Bytes of unpacked weights that may wait in the second cache.
 const PANELS: usize = 512 << 10;
@@ -26,9 +26,10 @@ const LINE: usize = 64;
 
 /// The most groups of a stretch: as many as leave room in the first cache for the sums, a panel and the block's
 /// codes, which a single block keeps there over all stretches.
-const fn steps(group: usize, once: bool) -> usize {
+const fn steps(group: usize, nibble: bool, once: bool) -> usize {
     let steps = if once { 8 } else { 12 };
-    if group == 128 { steps / 2 } else { steps }
+    // Bytes have two sums.
+    if group == 128 || !nibble { steps / 2 } else { steps }
 }
 
 /// # Safety
@@ -71,13 +72,14 @@ struct Space {
 impl Space {
     fn new<const G: usize, const NIBBLE: bool>(product: &Fast<'_>, tiles: usize, once: bool) -> Self {
         // What is used once need not be kept from one stretch to the next.
-        let kept = if once { steps(G, once) } else { product.groups() };
-        let codes = if NIBBLE { kept * G * LANES } else { 0 };
+        let kept = if once { steps(G, NIBBLE, once) } else { product.groups() };
+        let codes = if NIBBLE { kept * 2 * G * LANES } else { 0 };
         let panel = codes + kept * 2 * LINE;
         // Bytes are used where they are, nibbles where they were unpacked.
         let held = panel + if NIBBLE { 0 } else { product.segment.tile_bytes };
         let panels = if once { 1 } else { (PANELS / held.max(1)).clamp(1, tiles.max(1)) };
-        Self { sums: tile::space(steps(G, once)), codes, panel, totals: BLOCK_ROWS * LINE, panels }
+        let sums = tile::space(steps(G, NIBBLE, once)) * if NIBBLE { 1 } else { 2 };
+        Self { sums, codes, panel, totals: BLOCK_ROWS * LINE, panels }
     }
 }
 
@@ -91,7 +93,7 @@ unsafe fn run_format<const G: usize, const NIBBLE: bool>(
     let once = blocks.len() == 1;
     let Space { sums, codes, panel, totals, panels } = Space::new::<G, NIBBLE>(product, tiles.len(), once);
     let space = scratch.lend::<u8>(sums + panels * (panel + totals)).as_mut_ptr();
-    let stretches = Stretch::all(product.groups(), steps(G, once));
+    let stretches = Stretch::all(product.groups(), steps(G, NIBBLE, once));
     let mut shape = 0;
     for first in tiles.clone().step_by(panels) {
         for index in blocks.clone() {
@@ -102,7 +104,7 @@ unsafe fn run_format<const G: usize, const NIBBLE: bool>(
                     // for each of these tiles; the cells are the caller's to give.
                     unsafe {
                         if rows.rows != shape {
-                            tile::configure(rows.rows, G);
+                            tile::configure(rows.rows, depth(G, NIBBLE));
                             shape = rows.rows;
                         }
                         let own = space.add(sums + (tile - first) * (panel + totals));

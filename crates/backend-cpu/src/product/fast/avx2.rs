@@ -1,7 +1,8 @@
 //! Fast products with 256-bit vectors: a tile is two halves of eight rows.
 //!
-//! `vpmaddubsw` adds two byte products in 16 bits, which must not saturate: a nibble times a code is at most
-//! 15 * 127 = 1905 in magnitude, so 16 of them fit (30480). Bytes are taken as two nibbles.
+//! `vpmaddubsw` adds two byte products in 16 bits, which must not saturate: a nibble times a high part is at most
+//! 15 * 127 = 1905 in magnitude, so 16 of them fit (30480); so do 16 of a byte times a low part, at most
+//! 255 * 8 = 2040 each (32640). For high parts bytes are taken as two nibbles.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -79,7 +80,7 @@ unsafe fn tile<const G: usize, const NIBBLE: bool, const R: usize>(place: Place<
         // SAFETY: blocks are whole; the row block holds a run of codes and two factors for each group and row,
         // and `row + R` is at most its rows.
         unsafe {
-            let codes = rows.codes.as_ptr().add((group * rows.rows + row) * G);
+            let codes = rows.codes.as_ptr().add((group * rows.rows + row) * 2 * G);
             let factors = rows.factors.as_ptr().add(group * 2 * rows.rows + row);
             for (half, sums) in sums.iter_mut().enumerate() {
                 let dots = dots::<G, NIBBLE, R>(block.as_ptr().add(half * 32), codes);
@@ -126,50 +127,127 @@ unsafe fn factors_of(number: Number, factors: *const u8, half: usize) -> (__m256
 ///
 /// # Safety
 ///
-/// `block` points at the half tile in the first of a block's lines; `R` runs of `G` codes lie at `codes`.
+/// `block` points at the half tile in the first of a block's lines; `R` runs of `G` high and `G` low parts lie at
+/// `codes`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn dots<const G: usize, const NIBBLE: bool, const R: usize>(
     block: *const u8,
     codes: *const i8,
 ) -> [__m256i; R] {
-    /// Steps whose sums of four products fit 16 bits: both halves of a nibble line share a sum, those of a byte
-    /// line have one each.
-    const fn steps(nibble: bool) -> usize {
-        if nibble { 4 } else { 8 }
-    }
-    let (mask, one, sixteen) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1), _mm256_set1_epi16(16));
+    let (one, sixteen) = (_mm256_set1_epi16(1), _mm256_set1_epi16(16));
     let lines = if NIBBLE { G / 8 } else { G / 4 };
-    let mut dots = [_mm256_setzero_si256(); R];
-    for first in (0..lines).step_by(steps(NIBBLE)) {
-        let mut low = [_mm256_setzero_si256(); R];
-        let mut high = [_mm256_setzero_si256(); R];
-        for line in first..first + steps(NIBBLE) {
-            // SAFETY: the caller's promise; a block has `lines` lines of 64 bytes, a multiple of the steps.
+    // As many as 16 bits have room for.
+    let together = if NIBBLE { 4 } else { 8 };
+    let (mut high, mut low) = ([_mm256_setzero_si256(); R], [_mm256_setzero_si256(); R]);
+    for first in (0..lines).step_by(together) {
+        let mut sums = Sums::<R>::new();
+        for line in first..first + together {
+            // SAFETY: the caller's promise; a block has `lines` lines of 64 bytes, a multiple of `together`.
             unsafe {
                 let weights = _mm256_loadu_si256(block.add(line * 64).cast());
-                let lower = _mm256_and_si256(weights, mask);
-                let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(weights), mask);
-                for r in 0..R {
-                    let code = codes.add(r * G).cast::<i32>();
-                    let broadcast = |index: usize| _mm256_set1_epi32(code.add(index).read_unaligned());
-                    let (for_lower, for_upper) = if NIBBLE {
-                        (broadcast(2 * line), broadcast(2 * line + 1))
-                    } else {
-                        (broadcast(line), broadcast(line))
-                    };
-                    low[r] = _mm256_add_epi16(low[r], _mm256_maddubs_epi16(lower, for_lower));
-                    let sum = if NIBBLE { &mut low[r] } else { &mut high[r] };
-                    *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(upper, for_upper));
+                if NIBBLE {
+                    sums.nibbles::<G>(weights, codes, line)
+                } else {
+                    sums.bytes::<G>(weights, codes, line)
                 }
             }
         }
         for r in 0..R {
-            dots[r] = _mm256_add_epi32(dots[r], _mm256_madd_epi16(low[r], one));
+            let upper = _mm256_madd_epi16(sums.high[r], one);
+            high[r] = _mm256_add_epi32(high[r], upper);
             if !NIBBLE {
-                dots[r] = _mm256_add_epi32(dots[r], _mm256_madd_epi16(high[r], sixteen));
+                high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(sums.upper[r], sixteen));
+            }
+            low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(sums.low[r], one));
+        }
+    }
+    for (high, low) in high.iter_mut().zip(&low) {
+        *high = _mm256_add_epi32(_mm256_slli_epi32::<4>(*high), *low);
+    }
+    high
+}
+
+/// Sums of products in 16 bits.
+struct Sums<const R: usize> {
+    /// With high parts: of nibbles, or of the lower halves of bytes.
+    high: [__m256i; R],
+    /// With high parts: of the upper halves of bytes.
+    upper: [__m256i; R],
+    /// With low parts.
+    low: [__m256i; R],
+}
+
+impl<const R: usize> Sums<R> {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new() -> Self {
+        let zero = [_mm256_setzero_si256(); R];
+        Self { high: zero, upper: zero, low: zero }
+    }
+
+    /// A line of nibbles: inputs `8 * line..`.
+    ///
+    /// # Safety
+    ///
+    /// As [`dots`]; the group has the line.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn nibbles<const G: usize>(&mut self, weights: __m256i, codes: *const i8, line: usize) {
+        let (lower, upper) = halves(weights);
+        for r in 0..R {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let codes = codes.add(r * 2 * G);
+                let first = _mm256_maddubs_epi16(lower, four(codes, 2 * line));
+                let second = _mm256_maddubs_epi16(upper, four(codes, 2 * line + 1));
+                self.high[r] = _mm256_add_epi16(self.high[r], _mm256_add_epi16(first, second));
+                let first = _mm256_maddubs_epi16(lower, four(codes.add(G), 2 * line));
+                let second = _mm256_maddubs_epi16(upper, four(codes.add(G), 2 * line + 1));
+                self.low[r] = _mm256_add_epi16(self.low[r], _mm256_add_epi16(first, second));
             }
         }
     }
-    dots
+
+    /// A line of bytes: inputs `4 * line..`.
+    ///
+    /// # Safety
+    ///
+    /// As [`dots`]; the group has the line.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn bytes<const G: usize>(&mut self, weights: __m256i, codes: *const i8, line: usize) {
+        let (lower, upper) = halves(weights);
+        for r in 0..R {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let codes = codes.add(r * 2 * G);
+                let high = four(codes, line);
+                self.high[r] = _mm256_add_epi16(self.high[r], _mm256_maddubs_epi16(lower, high));
+                self.upper[r] = _mm256_add_epi16(self.upper[r], _mm256_maddubs_epi16(upper, high));
+                let low = _mm256_maddubs_epi16(weights, four(codes.add(G), line));
+                self.low[r] = _mm256_add_epi16(self.low[r], low);
+            }
+        }
+    }
+}
+
+/// The lower and the upper half of each byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn halves(bytes: __m256i) -> (__m256i, __m256i) {
+    let mask = _mm256_set1_epi8(15);
+    (_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), mask))
+}
+
+/// The four codes `4 * index..`, in every lane.
+///
+/// # Safety
+///
+/// They are there.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn four(codes: *const i8, index: usize) -> __m256i {
+    // SAFETY: the caller's promise.
+    _mm256_set1_epi32(unsafe { codes.cast::<i32>().add(index).read_unaligned() })
 }

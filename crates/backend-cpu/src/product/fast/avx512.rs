@@ -114,7 +114,7 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
     let block_bytes = code_bytes + 2 * LANES * number.bytes();
     let mut sums = [[_mm512_setzero_ps(); T]; R];
     // SAFETY: `groups` blocks of each of the `T` tiles lie behind `weights`, each `block_bytes` long; the row
-    // block holds `groups` times `rows.rows` runs of `G` codes and two factors, and `row + R <= rows.rows`.
+    // block holds `groups` times `rows.rows` runs of `2 * G` bytes and two factors, and `row + R <= rows.rows`.
     unsafe {
         for group in 0..groups {
             let block = weights.add(group * block_bytes);
@@ -123,7 +123,7 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
             if R > 2 && row == 0 {
                 (0..T).for_each(|t| fetch(block.wrapping_add(t * tile_bytes + AHEAD), block_bytes));
             }
-            let codes = rows.codes.as_ptr().add((group * rows.rows + row) * G);
+            let codes = rows.codes.as_ptr().add((group * rows.rows + row) * 2 * G);
             let factors = rows.factors.as_ptr().add(group * 2 * rows.rows + row);
             let dots = dots::<G, NIBBLE, T, R>(block, tile_bytes, codes);
             for t in 0..T {
@@ -154,7 +154,7 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
 ///
 /// # Safety
 ///
-/// A block of `T` tiles at `block`, `tile_bytes` apart; `R` runs of `G` codes at `codes`.
+/// A block of `T` tiles at `block`, `tile_bytes` apart; `R` runs of `G` high and `G` low parts at `codes`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn dots<const G: usize, const NIBBLE: bool, const T: usize, const R: usize>(
@@ -162,10 +162,8 @@ unsafe fn dots<const G: usize, const NIBBLE: bool, const T: usize, const R: usiz
     tile_bytes: usize,
     codes: *const i8,
 ) -> [[__m512i; T]; R] {
-    let mut even = [[_mm512_setzero_si512(); T]; R];
-    // A second chain hides the latency of the byte products where few sums are under way.
-    let mut odd = [[_mm512_setzero_si512(); T]; R];
-    let two = T * R <= 4;
+    let mut high = [[_mm512_setzero_si512(); T]; R];
+    let mut low = [[_mm512_setzero_si512(); T]; R];
     let mask = _mm512_set1_epi8(15);
     let steps = if NIBBLE { G / 8 } else { G / 4 };
     // SAFETY: the caller's promise: `steps` lines of 64 bytes in each block.
@@ -174,29 +172,39 @@ unsafe fn dots<const G: usize, const NIBBLE: bool, const T: usize, const R: usiz
             for t in 0..T {
                 let line = _mm512_loadu_si512(block.add(t * tile_bytes + step * 64).cast());
                 for r in 0..R {
-                    let code = codes.add(r * G).cast::<i32>();
+                    let codes = codes.add(r * 2 * G);
                     if NIBBLE {
-                        let low = _mm512_set1_epi32(code.add(2 * step).read_unaligned());
-                        let high = _mm512_set1_epi32(code.add(2 * step + 1).read_unaligned());
-                        even[r][t] = _mm512_dpbusd_epi32(even[r][t], _mm512_and_si512(line, mask), low);
-                        let line = _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask);
-                        let sum = if two { &mut odd[r][t] } else { &mut even[r][t] };
-                        *sum = _mm512_dpbusd_epi32(*sum, line, high);
+                        let lower = _mm512_and_si512(line, mask);
+                        let upper = _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask);
+                        let (first, second) = (2 * step, 2 * step + 1);
+                        high[r][t] = _mm512_dpbusd_epi32(high[r][t], lower, four(codes, first));
+                        low[r][t] = _mm512_dpbusd_epi32(low[r][t], lower, four(codes.add(G), first));
+                        high[r][t] = _mm512_dpbusd_epi32(high[r][t], upper, four(codes, second));
+                        low[r][t] = _mm512_dpbusd_epi32(low[r][t], upper, four(codes.add(G), second));
                     } else {
-                        let code = _mm512_set1_epi32(code.add(step).read_unaligned());
-                        let sum = if two && step % 2 == 1 { &mut odd[r][t] } else { &mut even[r][t] };
-                        *sum = _mm512_dpbusd_epi32(*sum, line, code);
+                        high[r][t] = _mm512_dpbusd_epi32(high[r][t], line, four(codes, step));
+                        low[r][t] = _mm512_dpbusd_epi32(low[r][t], line, four(codes.add(G), step));
                     }
                 }
             }
         }
     }
-    if two {
-        for (even, odd) in even.iter_mut().zip(&odd) {
-            for (even, odd) in even.iter_mut().zip(odd) {
-                *even = _mm512_add_epi32(*even, *odd);
-            }
+    for (high, low) in high.iter_mut().zip(&low) {
+        for (high, low) in high.iter_mut().zip(low) {
+            *high = _mm512_add_epi32(_mm512_slli_epi32::<4>(*high), *low);
         }
     }
-    even
+    high
+}
+
+/// The four codes `4 * index..`, in every lane.
+///
+/// # Safety
+///
+/// They are there.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn four(codes: *const i8, index: usize) -> __m512i {
+    // SAFETY: the caller's promise.
+    _mm512_set1_epi32(unsafe { codes.cast::<i32>().add(index).read_unaligned() })
 }

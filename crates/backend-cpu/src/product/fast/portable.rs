@@ -17,7 +17,7 @@ pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, block: usize) 
         for row in 0..rows.rows {
             let mut sums = [0.0; LANES];
             for (group, block) in weights.chunks_exact(affine.block_bytes()).enumerate() {
-                let codes = &rows.codes[(group * rows.rows + row) * affine.group..][..affine.group];
+                let codes = &rows.codes[(group * rows.rows + row) * 2 * affine.group..][..2 * affine.group];
                 let factors = &rows.factors[group * 2 * rows.rows + row..];
                 let (d, d_sum) = (factors[0], factors[rows.rows]);
                 let dots = dots(affine, block, codes);
@@ -34,8 +34,17 @@ pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, block: usize) 
     }
 }
 
-/// The integer products of a block's rows with a group of activations.
+/// The integer products of a block's rows with a group of activations, high parts and then low ones.
 fn dots(affine: Affine, block: &[u8], codes: &[i8]) -> [i32; LANES] {
+    let (high, low) = codes.split_at(affine.group);
+    let mut dots = part_dots(affine, block, high);
+    for (dot, low) in dots.iter_mut().zip(part_dots(affine, block, low)) {
+        *dot = 16 * *dot + low;
+    }
+    dots
+}
+
+fn part_dots(affine: Affine, block: &[u8], codes: &[i8]) -> [i32; LANES] {
     let mut dots = [0; LANES];
     let mut add = |line: &[u8], codes: &[i8], shift: u32, mask: u8| {
         for (dot, weights) in dots.iter_mut().zip(line.chunks_exact(4)) {

@@ -198,9 +198,9 @@ fn quantise(group: &[f32]) -> (f32, Vec<i32>) {
         return (f32::NAN, vec![0; group.len()]);
     }
     let largest = group.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-    if largest < 2.0f32.powi(-119) {
+    if largest < 2.0f32.powi(-115) {
         return (0.0, vec![0; group.len()]);
     }
-    let factor = 127.0 / largest;
-    (largest / 127.0, group.iter().map(|x| (x * factor).round_ties_even() as i32).collect())
+    let factor = 2032.0 / largest;
+    (largest / 2032.0, group.iter().map(|x| (x * factor).round_ties_even() as i32).collect())
 }

@@ -32,18 +32,52 @@ impl Stretch {
     }
 }
 
+/// Bytes of a row that a tile of activations takes: for nibbles both parts of the shortest group or more; for bytes,
+/// whose parts are multiplied one after the other, all of one part of it.
+pub(super) const fn depth(group: usize, nibble: bool) -> usize {
+    if nibble || group > 32 { LINE } else { 32 }
+}
+
+/// The integer sums of a stretch, `[groups, BLOCK_ROWS, LANES]`: with the high parts of activations and with the low
+/// ones, or for nibbles, where one product gives both at once, the same twice.
+#[derive(Clone, Copy)]
+struct Sums {
+    high: *const i32,
+    low: *const i32,
+}
+
+impl Sums {
+    /// The whole sums from `at` on.
+    ///
+    /// # Safety
+    ///
+    /// Sixteen are there.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn dot<const NIBBLE: bool>(self, at: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let high = _mm512_load_si512(self.high.add(at).cast());
+            if NIBBLE {
+                return high;
+            }
+            _mm512_add_epi32(_mm512_slli_epi32::<4>(high), _mm512_load_si512(self.low.add(at).cast()))
+        }
+    }
+}
+
 /// A tile of weights and the space that belongs to it.
 pub(super) struct Panel<'a> {
     pub(super) product: &'a Fast<'a>,
     pub(super) tile: usize,
-    /// Unpacked nibbles, `[groups, G, LANES]` in the order that tiles want; of all groups or, when they are used
-    /// once, of a stretch.
+    /// Unpacked nibbles, `[groups, 2, G, LANES]` in the order that tiles want, first times sixteen, for high parts
+    /// of activations, then as they are, for low parts; of all groups or, when they are used once, of a stretch.
     pub(super) codes: *mut u8,
     /// Scales and biases as f32, `[groups, 2, LANES]`, of as many groups.
     pub(super) factors: *mut f32,
     /// The results so far between two stretches, `[BLOCK_ROWS, LANES]`.
     pub(super) totals: *mut f32,
-    /// Space for the integer sums of a stretch, see [`tile::space`].
+    /// Space for the integer sums of a stretch, see [`tile::space`]; twice that for bytes.
     pub(super) sums: *mut i32,
     /// Whether there is one block only.
     pub(super) once: bool,
@@ -57,8 +91,8 @@ impl Panel<'_> {
     ///
     /// # Safety
     ///
-    /// The machine has these instructions, and the tile registers are configured for the block's rows and groups of
-    /// `G`; the pointers lead to the space that they describe; nobody else uses the results' cells meanwhile.
+    /// The machine has these instructions, and the tile registers are configured for the block's rows and the
+    /// [`depth`] of the format; the pointers lead to the space that they describe; nobody else uses the results' cells meanwhile.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) unsafe fn multiply<const G: usize, const NIBBLE: bool, const R: usize>(
         &self,
@@ -90,7 +124,7 @@ impl Panel<'_> {
                 let (scale, bias) = (_mm512_load_ps(factors), _mm512_load_ps(factors.add(LANES)));
                 let d = rows.factors.as_ptr().add(group * 2 * rows.rows);
                 for (row, total) in totals.iter_mut().enumerate() {
-                    let dot = _mm512_load_si512(sums.add((step * BLOCK_ROWS + row) * LANES).cast());
+                    let dot = sums.dot::<NIBBLE>((step * BLOCK_ROWS + row) * LANES);
                     let scale = _mm512_mul_ps(scale, _mm512_set1_ps(*d.add(row)));
                     *total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, *total);
                     *total = _mm512_fmadd_ps(bias, _mm512_set1_ps(*d.add(rows.rows + row)), *total);
@@ -117,18 +151,32 @@ impl Panel<'_> {
         rows: RowBlock<'_>,
         stretch: Stretch,
         slot: usize,
-    ) -> *const i32 {
-        // SAFETY: the stretch lies within the block's codes and the tile's weights.
+    ) -> Sums {
+        // SAFETY: the stretch lies within the block's codes, `2 * G` bytes for each group and row, and the tile's
+        // weights; the space holds both parts' sums where there are two.
         unsafe {
-            let a = rows.codes.as_ptr().add(stretch.start * rows.rows * G);
-            let (b, b_step) = if NIBBLE {
-                (self.codes.cast_const().add(slot * G * LANES), G * LANES)
+            let a = rows.codes.as_ptr().add(stretch.start * rows.rows * 2 * G);
+            let (a_line, a_step, groups) = (2 * G, rows.rows * 2 * G, stretch.groups);
+            if NIBBLE {
+                let b = self.codes.cast_const().add(slot * 2 * G * LANES);
+                let products = tile::Products { a, a_line, a_step, b, b_step: 2 * G * LANES, groups };
+                let whole = match G {
+                    32 => products.run::<1>(self.sums),
+                    64 => products.run::<2>(self.sums),
+                    _ => products.run::<4>(self.sums),
+                };
+                return Sums { high: whole, low: whole };
+            }
+            let b_step = self.product.affine.block_bytes();
+            let b = self.weights().add(stretch.start * b_step);
+            let high = tile::Products { a, a_line, a_step, b, b_step, groups };
+            let low = tile::Products { a: a.add(G), ..high };
+            let space = self.sums.byte_add(tile::space(groups));
+            if G == 128 {
+                Sums { high: high.run::<2>(self.sums), low: low.run::<2>(space) }
             } else {
-                let block_bytes = self.product.affine.block_bytes();
-                (self.weights().add(stretch.start * block_bytes), block_bytes)
-            };
-            let products = tile::Products { a, a_step: rows.rows * G, b, b_step, groups: stretch.groups };
-            products.run::<G>(self.sums)
+                Sums { high: high.run::<1>(self.sums), low: low.run::<1>(space) }
+            }
         }
     }
 
@@ -178,17 +226,20 @@ impl Panel<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     unsafe fn unpack<const G: usize, const NIBBLE: bool>(&self, group: usize, slot: usize) {
         let affine = self.product.affine;
-        let mask = _mm512_set1_epi8(15);
-        // SAFETY: the group's block is whole; the panel has space for `G * LANES` codes and two lines of factors.
+        let (lower, upper) = (_mm512_set1_epi8(15), _mm512_set1_epi8(!15));
+        // SAFETY: the group's block is whole; the panel has space for `2 * G * LANES` codes and two lines of factors.
         unsafe {
             let block = self.weights().add(group * affine.block_bytes());
             if NIBBLE {
-                let mut codes = self.codes.add(slot * G * LANES);
+                let mut codes = self.codes.add(slot * 2 * G * LANES);
                 for line in 0..G / 8 {
                     let line = _mm512_loadu_si512(block.add(line * LINE).cast());
-                    let high = _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask);
-                    _mm512_store_si512(codes.cast(), _mm512_and_si512(line, mask));
-                    _mm512_store_si512(codes.add(LINE).cast(), high);
+                    _mm512_store_si512(codes.cast(), _mm512_and_si512(_mm512_slli_epi16::<4>(line), upper));
+                    _mm512_store_si512(codes.add(LINE).cast(), _mm512_and_si512(line, upper));
+                    let plain = codes.add(G * LANES);
+                    _mm512_store_si512(plain.cast(), _mm512_and_si512(line, lower));
+                    let line = _mm512_and_si512(_mm512_srli_epi16::<4>(line), lower);
+                    _mm512_store_si512(plain.add(LINE).cast(), line);
                     codes = codes.add(2 * LINE);
                 }
             }

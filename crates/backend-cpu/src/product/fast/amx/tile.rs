@@ -25,14 +25,13 @@ struct Configuration {
     rows: [u8; 16],
 }
 
-/// Shapes the tile registers for blocks of `rows` rows of activations in groups of `group`: 0 to 3 hold sums, 4
-/// and 6 activations, 5 and 7 weights.
+/// Shapes the tile registers for blocks of `rows` rows of activations, `depth` bytes of each at once: 0 to 3 hold
+/// sums, 4 and 6 activations, 5 and 7 weights.
 ///
 /// # Safety
 ///
-/// The machine has AMX and the process may use it; `rows` is 1 to 16, `group` 32, 64 or 128.
-pub(super) unsafe fn configure(rows: usize, group: usize) {
-    let depth = group.min(LINE);
+/// The machine has AMX and the process may use it; `rows` is 1 to 16, `depth` 32 or 64.
+pub(super) unsafe fn configure(rows: usize, depth: usize) {
     let (mut bytes_per_row, mut lines) = ([0; 16], [0; 16]);
     for register in 0..8 {
         let (height, width) = match register {
@@ -66,30 +65,34 @@ pub(super) const fn space(groups: usize) -> usize {
 /// Products of consecutive groups: a block of rows of activations with a tile of weights.
 #[derive(Clone, Copy)]
 pub(super) struct Products {
-    /// `[groups, rows, group]` signed codes of activations.
+    /// Signed codes: the first group's of the first row.
     pub(super) a: *const i8,
+    /// Bytes from one row to the next.
+    pub(super) a_line: usize,
     /// Bytes from one group to the next.
     pub(super) a_step: usize,
-    /// For each group `[group / 4, LANES, 4]` unsigned codes of weights.
+    /// Unsigned codes: for each group its depth through 4 lines of `[LANES, 4]`.
     pub(super) b: *const u8,
     /// Bytes from one group to the next.
     pub(super) b_step: usize,
     pub(super) groups: usize,
 }
 
-/// One group's product into the register `$sums`, through the registers `$a` and `$b`.
-macro_rules! product {
-    ($sums:literal, $a:literal, $b:literal) => {
+/// Adds the product of the tiles at `$a_at` and `$b_at` of a group to the register `$sums`, through the registers
+/// `$a` and `$b`.
+macro_rules! add {
+    ($sums:literal, $a:literal, $b:literal, $a_at:literal, $b_at:literal) => {
         concat!(
-            "tilezero ",
-            $sums,
-            "\n",
             "tileloadd ",
             $a,
-            ", [{a} + {a_line}*1]\n",
+            ", [{a} + {a_line}*1 + ",
+            $a_at,
+            "]\n",
             "tileloadd ",
             $b,
-            ", [{b} + {line}*1]\n",
+            ", [{b} + {line}*1 + ",
+            $b_at,
+            "]\n",
             "tdpbsud ",
             $sums,
             ", ",
@@ -97,48 +100,51 @@ macro_rules! product {
             ", ",
             $b,
             "\n",
-            "add {a}, {a_step}\n",
-            "add {b}, {b_step}\n",
         )
     };
 }
 
-/// The same for a group of 128, in two halves.
-macro_rules! long_product {
+/// One group's product, one tile deep.
+macro_rules! one_deep {
+    ($sums:literal, $a:literal, $b:literal) => {
+        concat!("tilezero ", $sums, "\n", add!($sums, $a, $b, "0", "0"), next!())
+    };
+}
+
+/// The same, two tiles deep.
+macro_rules! two_deep {
     ($sums:literal, $a:literal, $b:literal) => {
         concat!(
             "tilezero ",
             $sums,
             "\n",
-            "tileloadd ",
-            $a,
-            ", [{a} + {a_line}*1]\n",
-            "tileloadd ",
-            $b,
-            ", [{b} + {line}*1]\n",
-            "tdpbsud ",
-            $sums,
-            ", ",
-            $a,
-            ", ",
-            $b,
-            "\n",
-            "tileloadd ",
-            $a,
-            ", [{a} + {a_line}*1 + 64]\n",
-            "tileloadd ",
-            $b,
-            ", [{b} + {line}*1 + 1024]\n",
-            "tdpbsud ",
-            $sums,
-            ", ",
-            $a,
-            ", ",
-            $b,
-            "\n",
-            "add {a}, {a_step}\n",
-            "add {b}, {b_step}\n",
+            add!($sums, $a, $b, "0", "0"),
+            add!($sums, $a, $b, "64", "1024"),
+            next!()
         )
+    };
+}
+
+/// The same, four tiles deep.
+macro_rules! four_deep {
+    ($sums:literal, $a:literal, $b:literal) => {
+        concat!(
+            "tilezero ",
+            $sums,
+            "\n",
+            add!($sums, $a, $b, "0", "0"),
+            add!($sums, $a, $b, "64", "1024"),
+            add!($sums, $a, $b, "128", "2048"),
+            add!($sums, $a, $b, "192", "3072"),
+            next!()
+        )
+    };
+}
+
+/// Goes to the next group.
+macro_rules! next {
+    () => {
+        "add {a}, {a_step}\nadd {b}, {b_step}\n"
     };
 }
 
@@ -201,9 +207,9 @@ macro_rules! pipeline {
     };
 }
 
-/// Runs the tile instructions `$code` on `$products` for groups of `$group`, with the sums' space at `$space`.
+/// Runs the tile instructions `$code` on `$products`, with the sums' space at `$space`.
 macro_rules! tiles {
-    ($products:ident, $group:ident, $space:ident, $code:expr) => {
+    ($products:ident, $space:ident, $code:expr) => {
         asm!(
             $code,
             a = inout(reg) $products.a => _,
@@ -213,7 +219,7 @@ macro_rules! tiles {
             rest = in(reg) $products.groups % 4,
             a_step = in(reg) $products.a_step,
             b_step = in(reg) $products.b_step,
-            a_line = in(reg) $group,
+            a_line = in(reg) $products.a_line,
             line = in(reg) LINE,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -224,19 +230,20 @@ macro_rules! tiles {
 
 impl Products {
     /// Computes the sums of all groups, `[groups, BLOCK_ROWS, LANES]`, and says where in `space` they begin. Rows
-    /// that the tile registers do not have are left as they were.
+    /// that the tile registers do not have are left as they were. A group is `TILES` tiles deep: 1, 2 or 4.
     ///
     /// # Safety
     ///
-    /// The tile registers are configured for the operands' rows and for groups of `G`; the operands hold
-    /// `self.groups` groups; `space` has `space(self.groups)` bytes.
-    pub(super) unsafe fn run<const G: usize>(self, space: *mut i32) -> *const i32 {
+    /// The tile registers are configured for the operands' rows, and to their depth where `TILES` is 1, else to
+    /// 64; the operands hold `self.groups` groups; `space` has `space(self.groups)` bytes.
+    pub(super) unsafe fn run<const TILES: usize>(self, space: *mut i32) -> *const i32 {
+        const { assert!(matches!(TILES, 1 | 2 | 4)) };
         // SAFETY: the caller's promise bounds all that is read and written; otherwise only tile registers change.
         unsafe {
-            if G == 128 {
-                tiles!(self, G, space, pipeline!(long_product));
-            } else {
-                tiles!(self, G, space, pipeline!(product));
+            match TILES {
+                1 => tiles!(self, space, pipeline!(one_deep)),
+                2 => tiles!(self, space, pipeline!(two_deep)),
+                _ => tiles!(self, space, pipeline!(four_deep)),
             }
             space.add(LAG * SUMS)
         }

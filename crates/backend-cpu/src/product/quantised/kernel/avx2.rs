@@ -10,8 +10,8 @@ use super::scale;
 ///
 /// The slices have one length, a multiple of 16.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn quantise(x: &[f32], codes: &mut [i8]) -> (f32, f32) {
-    debug_assert!(x.len() == codes.len() && x.len().is_multiple_of(16));
+pub(super) unsafe fn quantise(x: &[f32], [high, low]: [&mut [i8]; 2]) -> (f32, f32) {
+    debug_assert!(x.len() == high.len() && x.len() == low.len() && x.len().is_multiple_of(16));
     let magnitude = _mm256_set1_epi32(0x7fff_ffff);
     let mut largest = _mm256_setzero_si256();
     for at in (0..x.len()).step_by(8) {
@@ -22,7 +22,8 @@ pub(super) unsafe fn quantise(x: &[f32], codes: &mut [i8]) -> (f32, f32) {
     let largest = lanes(largest).into_iter().fold(0, |largest, lane| largest.max(lane as u32));
     let (d, factor) = scale(largest);
     let Some(factor) = factor else {
-        codes.fill(0);
+        high.fill(0);
+        low.fill(0);
         return (d, d);
     };
     let factor = _mm256_set1_ps(factor);
@@ -30,18 +31,26 @@ pub(super) unsafe fn quantise(x: &[f32], codes: &mut [i8]) -> (f32, f32) {
     for at in (0..x.len()).step_by(16) {
         // SAFETY: 16 inputs and codes from `at` lie within the slices.
         unsafe {
-            let low = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(at)), factor);
-            let high = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(at + 8)), factor);
+            let first = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(at)), factor);
+            let second = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(at + 8)), factor);
             // Rounds half to even, the mode that Rust guarantees.
-            let (low, high) = (_mm256_cvtps_epi32(low), _mm256_cvtps_epi32(high));
-            sum = _mm256_add_epi32(sum, _mm256_add_epi32(low, high));
-            // Packing works within halves: put the four quarters back in order before the last step.
-            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(low, high));
-            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            _mm_storeu_si128(codes.as_mut_ptr().add(at).cast(), bytes);
+            let (first, second) = (_mm256_cvtps_epi32(first), _mm256_cvtps_epi32(second));
+            sum = _mm256_add_epi32(sum, _mm256_add_epi32(first, second));
+            // Packing works within halves: put the four quarters back in order.
+            let codes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(first, second));
+            let upper = _mm256_srai_epi16::<4>(_mm256_add_epi16(codes, _mm256_set1_epi16(8)));
+            let lower = _mm256_sub_epi16(codes, _mm256_slli_epi16::<4>(upper));
+            _mm_storeu_si128(high.as_mut_ptr().add(at).cast(), bytes(upper));
+            _mm_storeu_si128(low.as_mut_ptr().add(at).cast(), bytes(lower));
         }
     }
     (d, d * lanes(sum).into_iter().sum::<i32>() as f32)
+}
+
+/// Sixteen words that fit bytes, as bytes.
+#[target_feature(enable = "avx2")]
+fn bytes(words: __m256i) -> __m128i {
+    _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words))
 }
 
 #[target_feature(enable = "avx2")]

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Row, SMALLEST};
+use super::{MOST, Row, SMALLEST};
 
 /// Groups handled together, one for each lane.
 const GROUPS: usize = 16;
@@ -54,8 +54,11 @@ unsafe fn quantise_groups<const G: usize>(x: &[f32], row: Row) {
                     // Rounds half to even, the mode that Rust guarantees.
                     let rounded = _mm512_cvtps_epi32(scaled);
                     *sum = _mm512_add_epi32(*sum, rounded);
+                    let high = _mm512_srai_epi32::<4>(_mm512_add_epi32(rounded, _mm512_set1_epi32(8)));
+                    let low = _mm512_sub_epi32(rounded, _mm512_slli_epi32::<4>(high));
                     let codes = row.codes.add((first + group) * row.code_step + at);
-                    _mm_storeu_si128(codes.cast(), _mm512_cvtepi32_epi8(rounded));
+                    _mm_storeu_si128(codes.cast(), _mm512_cvtepi32_epi8(high));
+                    _mm_storeu_si128(codes.add(G).cast(), _mm512_cvtepi32_epi8(low));
                 }
             }
         }
@@ -82,7 +85,7 @@ unsafe fn quantise_groups<const G: usize>(x: &[f32], row: Row) {
 struct Scales {
     d: __m512,
     /// For the inputs; 0 makes a code 0 of anything, for what is not a number becomes the least integer, whose low
-    /// byte is 0.
+    /// bytes are 0.
     factor: __m512,
     /// Groups with an infinity or a NaN.
     strange: __mmask16,
@@ -95,7 +98,7 @@ impl Scales {
     fn new(largest: __m512i) -> Self {
         let strange = _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(f32::INFINITY.to_bits() as i32));
         let tiny = _mm512_cmplt_epu32_mask(largest, _mm512_set1_epi32(SMALLEST.to_bits() as i32));
-        let (largest, most) = (_mm512_castsi512_ps(largest), _mm512_set1_ps(127.0));
+        let (largest, most) = (_mm512_castsi512_ps(largest), _mm512_set1_ps(MOST));
         let d = _mm512_maskz_div_ps(!tiny, largest, most);
         let d = _mm512_mask_blend_ps(strange, d, _mm512_set1_ps(f32::NAN));
         Self { d, factor: _mm512_maskz_div_ps(!(tiny | strange), most, largest), strange }
