@@ -2,7 +2,8 @@
 //!
 //! A [`Row`] is what one sequence of tokens has left behind in the layers of a model: keys and values, by position.
 //! Each row owns its planes, so rows join and leave a batch without a copy, and a row's numbers cannot depend on its
-//! company. Everything runs on the tensor port; nothing here evaluates, reads a clock or knows a model.
+//! company. A [`codec`] says how keys or values are stored; rows that store more than floats are to come. Everything
+//! runs on the tensor port; nothing here evaluates, reads a clock or knows a model.
 //!
 //! ```text
 //!   Geometry (heads and widths of each layer, dtype)
@@ -22,6 +23,7 @@
 //!    places.
 #![forbid(unsafe_code)]
 
+pub mod codec;
 mod geometry;
 mod plain;
 mod row;

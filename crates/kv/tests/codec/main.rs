@@ -1,0 +1,40 @@
+//! Codecs against plain references, on the naive device and on the CPU.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
+
+mod affine;
+
+mod reference;
+mod rule;
+mod sample;
+mod turbo;
+
+use tandem_contracts::{
+    fake,
+    tensor::{Affine, Device, Dtype, Tensor},
+};
+use tandem_kv::codec::Format;
+
+/// Every kind of device that a test can open here.
+fn devices() -> [Device; 2] {
+    [fake::open(), tandem_backend_cpu::open(tandem_backend_cpu::Options::default()).unwrap()]
+}
+
+/// Every format.
+fn formats() -> Vec<Format> {
+    let floats = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+    let affine = |dtype| {
+        [4, 8].into_iter().flat_map(move |bits| {
+            [32, 64, 128].map(|group| Format::Affine { affine: Affine { bits, group }, dtype })
+        })
+    };
+    let mut formats: Vec<Format> = floats.map(Format::Plain).to_vec();
+    formats.extend(floats.into_iter().flat_map(affine));
+    formats.extend([2, 4, 5, 8].map(|bits| Format::TurboKeys { bits }));
+    formats.extend([2, 3, 4, 5, 8].map(|bits| Format::TurboValues { bits }));
+    formats
+}
+
+fn bytes(tensor: &Tensor) -> Vec<u8> {
+    tensor.device().download(tensor).unwrap()
+}
