@@ -26,12 +26,20 @@ pub(crate) struct Need {
 pub(crate) const PIP: Need =
     Need { name: "python3 with pip", package: "python3-pip", otherwise: None, present: python::has_pip };
 
-/// A C++ compiler, to build mlx-c.
+/// A C++ compiler, to build mlx-c and llama.cpp.
 pub(crate) const COMPILER: Need = Need {
     name: "a C++ compiler",
     package: "g++",
     otherwise: None,
     present: || process::succeeds(Command::new(cxx()).arg("--version")),
+};
+
+/// CMake with the build program that it runs, to build llama.cpp.
+pub(crate) const CMAKE: Need = Need {
+    name: "cmake with make",
+    package: "cmake",
+    otherwise: None,
+    present: || ["cmake", "make"].iter().all(|name| process::succeeds(Command::new(name).arg("--version"))),
 };
 
 /// OpenBLAS, which multiplies dense matrices on the CPU.

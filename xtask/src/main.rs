@@ -2,10 +2,12 @@
 //!
 //! Depends on no crate of the workspace and runs programs instead, so that it works when they do not build.
 
+mod bench;
 mod debian;
 mod demo;
 mod error;
 mod mlx;
+mod peer;
 #[cfg(test)]
 mod policy;
 mod process;
@@ -44,8 +46,8 @@ enum Task {
     Mlx(mlx::Options),
     /// Compare this engine's tokens with those of reference implementations.
     Parity(relay::Options),
-    /// Measure: `cargo xtask bench cpu`, `cargo xtask bench mlx`.
-    Bench(relay::Options),
+    /// Measure speed, alone or in turns with llama.cpp, and what the fast arithmetic costs in quality.
+    Bench(bench::Options),
     /// Show that the conformance suite notices wrong tensor operations.
     Mutants(relay::Options),
 }
@@ -66,7 +68,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Test(options) => suite::run(options),
         Task::Mlx(options) => mlx::run(options),
         Task::Parity(options) => relay::run("parity", options),
-        Task::Bench(options) => relay::run("bench", options),
+        Task::Bench(options) => bench::run(options),
         Task::Mutants(options) => relay::run("mutants", options),
     }
 }

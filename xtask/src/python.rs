@@ -46,6 +46,30 @@ pub(crate) fn fetch(name: &str, parent: &Path) -> Result<PathBuf> {
     Ok(site)
 }
 
+/// Downloads the source archive of the package `name`, as `requirements/<name>.txt` pins it, and hands it to `keep`,
+/// after which it is gone. pip asks the package for its metadata, but nothing of it is built or installed.
+pub(crate) fn with_source<T>(name: &str, parent: &Path, keep: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    debian::ensure(&[debian::PIP])?;
+    let folder = parent.join(format!("{name}.download"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(Error::file(&folder))?;
+    }
+    let mut pip = python();
+    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"])
+        .args(["--no-binary", name, "--require-hashes", "--dest"])
+        .arg(&folder)
+        .arg("--requirement")
+        .arg(workspace::own(&format!("requirements/{name}.txt")));
+    process::run(&mut pip)?;
+    let mut entries = fs::read_dir(&folder).map_err(Error::file(&folder))?;
+    let kept = match entries.next() {
+        Some(Ok(archive)) => keep(&archive.path())?,
+        _ => return Err(Error::unexpected(format!("pip downloaded nothing into: {}", folder.display()))),
+    };
+    fs::remove_dir_all(&folder).map_err(Error::file(&folder))?;
+    Ok(kept)
+}
+
 fn python() -> Command {
     Command::new(env::var_os("PYTHON").unwrap_or_else(|| "python3".into()))
 }
@@ -56,7 +80,8 @@ mod tests {
 
     #[test]
     fn every_requirement_is_pinned_and_hashed() {
-        for name in ["libclang", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "starter-model"] {
+        for name in ["libclang", "llama-cpp-python", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "starter-model"]
+        {
             let text = fs::read_to_string(workspace::own(&format!("requirements/{name}.txt"))).unwrap();
             let joined = text.replace("\\\n", " ");
             let lines: Vec<_> =

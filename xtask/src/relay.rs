@@ -1,4 +1,4 @@
-//! `cargo xtask parity`, `bench` and `mutants`: programs of the `tandem-tests` package, built in release.
+//! `cargo xtask parity`, `mutants` and `bench quality`: programs of the `tandem-tests` package, built in release.
 
 use clap::Args;
 

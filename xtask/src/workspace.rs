@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::{
+    env,
+    fs::{self, File},
+};
 
 use serde_json::Value;
 
@@ -59,6 +62,14 @@ pub(crate) fn cache() -> Result<PathBuf> {
         .ok_or_else(|| Error::missing("a home directory", "set HOME, or TANDEM_CACHE to a directory"))?;
     fs::create_dir_all(&directory).map_err(Error::file(&directory))?;
     directory.canonicalize().map_err(Error::file(&directory))
+}
+
+/// Keeps a folder of the cache to this process until the handle is dropped: two checkouts may share the cache.
+pub(crate) fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join("lock");
+    let file = File::create(&path).map_err(Error::file(&path))?;
+    file.lock().map_err(Error::file(&path))?;
+    Ok(file)
 }
 
 /// `$TANDEM_CACHE`, or else `tandem` in the user's cache directory (XDG Base Directory Specification).

@@ -40,6 +40,11 @@ impl Case {
         cases
     }
 
+    /// The cases that are repeated with one thread.
+    pub fn single() -> Vec<Self> {
+        vec![Self::Prefill { tokens: 512 }, Self::Decode { depth: 0, tokens: 128 }]
+    }
+
     /// Tokens that the clock covers, of all rows together.
     pub fn measured(self) -> usize {
         match self {

@@ -5,11 +5,16 @@
 //! | [`case`] | what is measured, in the words that both sides share |
 //! | [`ours`] | a case on one of our devices, through the model port |
 //! | [`peer`] | the same case in llama.cpp's own benchmark programs |
+//! | [`start`], [`process`] | from the start of a program to its first token, and its memory |
 //! | [`bandwidth`] | how fast this machine reads memory |
 //! | [`report`] | medians, ratios, the table and the JSON beside it |
+//! | [`run`] | all of it, in order |
 
 pub mod bandwidth;
 pub mod case;
 pub mod ours;
 pub mod peer;
+pub mod process;
 pub mod report;
+pub mod run;
+pub mod start;

@@ -14,14 +14,14 @@ const CHUNK: usize = 512;
 
 /// A loaded model that is timed.
 #[derive(Debug)]
-pub struct Bench<'a> {
+pub struct Bench {
     /// The device it is on.
-    pub device: &'a Device,
+    pub device: Device,
     /// The model.
     pub session: Box<dyn Session>,
 }
 
-impl Bench<'_> {
+impl Bench {
     /// Tokens per second of one run of a case.
     ///
     /// # Errors

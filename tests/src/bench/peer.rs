@@ -1,12 +1,16 @@
 //! The peer's side: llama.cpp's `llama-bench` and `llama-batched-bench`, run on the same file and threads.
+//!
+//! A peer that was built badly flatters whoever is compared with it. So its build, the instructions that it uses and
+//! the hash of its programs are shown, and [`Identity::doubt`] and [`doubt_figure`] say what speaks against it.
 
 use super::case::Case;
 use crate::Result;
 use serde_json::Value;
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use sha2::{Digest, Sha256};
+use std::{fs, path::PathBuf, process::Command};
+
+/// Its programs, all in one folder.
+pub const PROGRAMS: [&str; 3] = ["llama-bench", "llama-batched-bench", "llama-cli"];
 
 /// llama.cpp, built.
 #[derive(Clone, Debug)]
@@ -26,8 +30,8 @@ impl Peer {
     /// A program that fails or prints something else than its figures.
     pub fn run(&self, case: Case) -> Result<f64> {
         match case {
-            Case::Prefill { tokens } => self.bench(&["-p", &tokens.to_string(), "-n", "0"]),
             // Its flash attention is faster without context and slower with much of it; the peer has the better one.
+            Case::Prefill { tokens } => self.bench(&["-p", &tokens.to_string(), "-n", "0", "-fa", "1"]),
             Case::Decode { depth, tokens } => {
                 let flash = if depth < 256 { "1" } else { "0" };
                 self.bench(&["-p", "0", "-n", &tokens.to_string(), "-d", &depth.to_string(), "-fa", flash])
@@ -36,14 +40,25 @@ impl Peer {
         }
     }
 
-    /// What it is: the first line that names its build and instruction sets.
+    /// What it is.
     ///
     /// # Errors
-    /// The program cannot be run.
-    pub fn describe(&self) -> Result<String> {
+    /// A program cannot be read or run.
+    pub fn identify(&self) -> Result<Identity> {
         let rows = self.json(&["-p", "1", "-n", "0", "-r", "1"])?;
-        let row = &rows[0];
-        Ok(format!("llama.cpp {} (build {}), {}", row["build_commit"], row["build_number"], row["cpu_info"]))
+        let build =
+            format!("{} (build {})", rows[0]["build_commit"], rows[0]["build_number"]).replace('"', "");
+        let mut digest = Sha256::new();
+        for program in PROGRAMS {
+            let path = self.programs.join(program);
+            digest.update(fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?);
+        }
+        let hash = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        // At this level of logging it tells the instructions that it was compiled for.
+        let mut command = self.batched_command(1, 1, 1);
+        let output = command.args(["-lv", "4"]).output().map_err(|error| format!("{command:?}: {error}"))?;
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(Identity { build, instructions: instructions(&log), hash })
     }
 
     fn bench(&self, arguments: &[&str]) -> Result<f64> {
@@ -59,6 +74,14 @@ impl Peer {
     }
 
     fn batched(&self, rows: usize, prompt: usize, tokens: usize) -> Result<f64> {
+        let text = output(&mut self.batched_command(rows, prompt, tokens))?;
+        let row = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).next_back();
+        row.as_ref()
+            .and_then(|row| row["speed_tg"].as_f64())
+            .ok_or_else(|| format!("llama-batched-bench gave no figure: {text}").into())
+    }
+
+    fn batched_command(&self, rows: usize, prompt: usize, tokens: usize) -> Command {
         let mut command = Command::new(self.programs.join("llama-batched-bench"));
         command.arg("-m").arg(&self.model);
         for (flag, value) in [
@@ -73,12 +96,48 @@ impl Peer {
             command.arg(flag).arg(value.to_string());
         }
         command.args(["--output-format", "jsonl"]);
-        let text = output(&mut command)?;
-        let row = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).next_back();
-        row.as_ref()
-            .and_then(|row| row["speed_tg"].as_f64())
-            .ok_or_else(|| format!("llama-batched-bench gave no figure: {text}").into())
+        command
     }
+}
+
+/// What the peer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its commit and build.
+    pub build: String,
+    /// Instruction sets that it was compiled for and found.
+    pub instructions: Vec<String>,
+    /// SHA-256 of its programs, one after the other.
+    pub hash: String,
+}
+
+impl Identity {
+    /// Why it is not the peer that it should be, if so: it lacks instructions of `needed`.
+    pub fn doubt(&self, needed: &[&str]) -> Option<String> {
+        let lacks = |name: &&&str| !self.instructions.iter().any(|found| found == **name);
+        let missing: Vec<&str> = needed.iter().filter(lacks).copied().collect();
+        (!missing.is_empty()).then(|| format!("llama.cpp was built without: {}", missing.join(", ")))
+    }
+}
+
+/// The names that are 1 in its line about the system: `CPU : SSE3 = 1 | AVX2 = 1 | ...`.
+fn instructions(log: &str) -> Vec<String> {
+    let Some(line) = log.lines().find(|line| line.contains("system_info")) else { return Vec::new() };
+    let parts = line.split(['|', ':']).filter_map(|part| part.split_once(" = "));
+    parts.filter(|(_, value)| value.trim() == "1").map(|(name, _)| name.trim().to_owned()).collect()
+}
+
+/// Half of what it reaches with the starter model on two threads of a machine with AMX (Emerald Rapids, 2.5 GHz), in
+/// tokens per second.
+const HALF: [(Case, f64); 2] =
+    [(Case::Prefill { tokens: 512 }, 389.0), (Case::Decode { depth: 0, tokens: 128 }, 65.0)];
+
+/// Why its figure for a case cannot be what a good build reaches on such a machine, if so.
+pub fn doubt_figure(case: Case, figure: f64) -> Option<String> {
+    let (_, least) = HALF.into_iter().find(|(known, least)| *known == case && figure < *least)?;
+    Some(format!(
+        "llama.cpp is slower than half of what it reaches on such a machine, {case}: {figure:.0} < {least}"
+    ))
 }
 
 fn output(command: &mut Command) -> Result<String> {
@@ -89,10 +148,29 @@ fn output(command: &mut Command) -> Result<String> {
     Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Bytes of a model file.
-///
-/// # Errors
-/// The file cannot be looked at.
-pub fn size(model: &Path) -> Result<u64> {
-    Ok(std::fs::metadata(model)?.len())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "0.01 I common_param: system_info: n_threads = 2 (n_threads_batch = 2) / 2 | CPU : SSE3 = 1 | \
+                        AVX2 = 1 | AVX512 = 0 | AMX_INT8 = 1 | REPACK = 1 | ";
+
+    #[test]
+    fn instructions_are_those_that_it_has() {
+        let instructions = instructions(&format!("other\n{LINE}\n"));
+        assert_eq!(instructions, ["SSE3", "AVX2", "AMX_INT8", "REPACK"]);
+        let identity = Identity { build: String::new(), instructions, hash: String::new() };
+        assert_eq!(identity.doubt(&["AVX2", "AMX_INT8"]), None);
+        assert_eq!(
+            identity.doubt(&["AVX2", "AVX512"]).as_deref(),
+            Some("llama.cpp was built without: AVX512")
+        );
+    }
+
+    #[test]
+    fn figures_below_half_are_doubted() {
+        assert_eq!(doubt_figure(Case::Prefill { tokens: 512 }, 400.0), None);
+        assert!(doubt_figure(Case::Prefill { tokens: 512 }, 138.0).is_some());
+        assert_eq!(doubt_figure(Case::Decode { depth: 2048, tokens: 32 }, 1.0), None);
+    }
 }

@@ -16,7 +16,7 @@ mod config;
 mod library;
 mod source;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let source = Source::locate()?;
     let cache = workspace::cache()?.join("mlx");
     fs::create_dir_all(&cache).map_err(Error::file(&cache))?;
-    let _lock = lock(&cache)?;
+    let _lock = workspace::lock(&cache)?;
 
     let prefix = match &options.prefix {
         Some(directory) => directory.canonicalize().map_err(Error::file(directory))?,
@@ -113,14 +113,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("MLX {} is set up, Cargo configuration written: {}", setup.source.mlx, file.display());
     }
     Ok(())
-}
-
-/// Two checkouts may share the cache. The lock is held until the handle is dropped.
-fn lock(cache: &Path) -> Result<File> {
-    let path = cache.join("lock");
-    let file = File::create(&path).map_err(Error::file(&path))?;
-    file.lock().map_err(Error::file(&path))?;
-    Ok(file)
 }
 
 /// One directory for each version and origin of MLX, so that switching between them rebuilds nothing.

@@ -29,9 +29,13 @@ const WITHOUT_FILES: &[&str] = &[
 const WITHOUT_CLOCK: &[&str] =
     &["crates/contracts", "crates/engine", "crates/kv", "crates/models", "crates/spec"];
 
-/// Where `unsafe` may stand: device code, and the mapping of weights files.
-const WITH_UNSAFE: &[&str] =
-    &["crates/backend-cpu", "crates/backend-mlx", "crates/tandem/src/model_files.rs"];
+/// Where `unsafe` may stand: device code, the mapping of weights files, and the waiting for a measured program.
+const WITH_UNSAFE: &[&str] = &[
+    "crates/backend-cpu",
+    "crates/backend-mlx",
+    "crates/tandem/src/model_files.rs",
+    "tests/src/bench/process.rs",
+];
 
 /// A Rust file of the workspace.
 struct Source {

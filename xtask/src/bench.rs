@@ -1,0 +1,72 @@
+//! `cargo xtask bench`: measures speed with the programs of the `tandem-tests` package, built in release.
+//!
+//! What those programs need from elsewhere is brought here: the starter model, the `tandem` program for the time to a
+//! first token, and llama.cpp where it is to be measured beside.
+
+use std::process::Command;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::error::Result;
+use crate::{peer, process, relay, starter, workspace};
+
+/// What `cargo xtask bench` can be told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    target: Target,
+}
+
+/// What is measured.
+#[derive(Subcommand, Clone, Debug)]
+enum Target {
+    /// How fast the CPU backend runs a model.
+    Cpu(Cpu),
+    /// How far the `fast` arithmetic's predictions are from those of `exact`.
+    Quality(relay::Options),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Cpu {
+    /// Measure in turns with this program, which is fetched and built on the first call.
+    #[arg(long, value_enum)]
+    against: Option<Peer>,
+    /// The most that kernels may use; the peer is built likewise: portable, avx2, avx512-vnni, amx.
+    #[arg(long, value_name = "ISA")]
+    isa: Option<String>,
+    /// Further arguments of the program itself, after `--` (`-- --help` shows them).
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// What can be measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Peer {
+    /// <https://github.com/ggml-org/llama.cpp>
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
+}
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    match &options.target {
+        Target::Cpu(options) => cpu(options),
+        Target::Quality(options) => relay::run("quality", options),
+    }
+}
+
+fn cpu(options: &Cpu) -> Result<()> {
+    let model = starter::fetch()?;
+    let isa = options.isa.as_deref();
+    let peer = match options.against {
+        Some(Peer::LlamaCpp) => Some(peer::build(peer::Instructions::of_isa(isa)?)?),
+        None => None,
+    };
+    let packages = ["build", "--release", "--package", "tandem", "--package", "tandem-tests"];
+    process::run(&mut workspace::cargo(packages))?;
+    let mut bench = Command::new(workspace::release_program("bench")?);
+    bench.arg("cpu").arg("--program").arg(workspace::release_program("tandem")?);
+    bench.args(isa.iter().flat_map(|isa| ["--isa", isa]));
+    bench.args(peer.iter().flat_map(|peer| ["--peer".as_ref(), peer.as_os_str()]));
+    process::run(bench.env(starter::VARIABLE, model).args(&options.arguments))
+}
