@@ -2,8 +2,9 @@
 //!
 //! A [`Row`] is what one sequence of tokens has left behind in the layers of a model: keys and values, by position.
 //! Each row owns its planes, so rows join and leave a batch without a copy, and a row's numbers cannot depend on its
-//! company. A [`codec`] says how keys or values are stored; rows that store more than floats are to come. Everything
-//! runs on the tensor port; nothing here evaluates, reads a clock or knows a model.
+//! company. A [`Kind`] says what a layer keeps, a [`codec`] how keys or values are stored, a [`policy`] which layers are
+//! stored how and from which position on; rows that store more than floats are to come. Everything runs on the tensor
+//! port; nothing here evaluates, reads a clock or knows a model.
 //!
 //! ```text
 //!   Geometry (heads and widths of each layer, dtype)
@@ -23,10 +24,17 @@
 //!    places.
 #![forbid(unsafe_code)]
 
+mod blueprint;
 pub mod codec;
 mod geometry;
+mod kind;
 mod plain;
+pub mod policy;
 mod row;
+mod transition;
 
+pub use blueprint::Blueprint;
 pub use geometry::{CAPACITY_STEP, Geometry, LayerShape};
+pub use kind::{Kind, RecurrentShape};
 pub use row::Row;
+pub use transition::Transition;

@@ -49,6 +49,12 @@ impl Scheme {
         Ok(head.saturating_mul(layer.heads))
     }
 
+    /// Whether keys or values are stored by TurboQuant.
+    pub const fn is_turbo(self) -> bool {
+        matches!(self.keys, Format::TurboKeys { .. } | Format::TurboValues { .. })
+            || matches!(self.values, Format::TurboKeys { .. } | Format::TurboValues { .. })
+    }
+
     /// Whether keys and values are stored as they are.
     pub const fn is_plain(self) -> bool {
         self.keys.is_plain() && self.values.is_plain()

@@ -1,0 +1,169 @@
+//! What a row is made by: the layers of a model with how each is stored, and the bytes that follow.
+//!
+//! Invariant: what [`Blueprint::bytes`] projects for a number of tokens is what a row of so many tokens allocates, but
+//! for windows, which may keep one [`CAPACITY_STEP`](crate::CAPACITY_STEP) of columns more.
+
+use crate::{
+    Kind,
+    policy::{Encoding, Exemption, Policy, Request},
+};
+use tandem_contracts::tensor::{Dtype, Error, ErrorKind, Result};
+
+/// Layers and their policy, checked against each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blueprint {
+    kinds: Vec<Kind>,
+    policy: Policy,
+}
+
+impl Blueprint {
+    /// Layers stored as floats of `dtype`.
+    ///
+    /// # Errors
+    /// As [`Blueprint::new`].
+    pub fn plain(kinds: Vec<Kind>, dtype: Dtype) -> Result<Self> {
+        let request = Request { plain: dtype, encoding: Encoding::None, start: 0 };
+        Self::new(kinds, &request).map(|(blueprint, _)| blueprint)
+    }
+
+    /// Layers stored as requested, and those that stay plain although they were to be encoded.
+    ///
+    /// # Errors
+    /// No layer, one with an extent of 0, a donor without keys of its own, or as [`Policy::new`].
+    pub fn new(kinds: Vec<Kind>, request: &Request) -> Result<(Self, Vec<Exemption>)> {
+        if kinds.is_empty() {
+            return Err(Error::shape("blueprint", "needs at least one layer"));
+        }
+        for (index, &kind) in kinds.iter().enumerate() {
+            kind.check(index)?;
+            if let Kind::Shared { donor } = kind
+                && kinds[donor].shape().is_none()
+            {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "blueprint",
+                    format!("layer {index} reads keys of a layer that keeps none: {donor}"),
+                ));
+            }
+        }
+        let (policy, exemptions) = Policy::new(&kinds, request)?;
+        Ok((Self { kinds, policy }, exemptions))
+    }
+
+    /// The layers in order.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// How they are stored.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Device bytes of a row that holds `tokens` tokens; saturates, so that an absurd request is merely too large.
+    pub fn bytes(&self, tokens: usize) -> usize {
+        self.kinds.iter().zip(self.policy.layers()).fold(0, |sum: usize, (kind, transition)| {
+            // Schemes were checked against their layers, so that none is refused here.
+            let bytes = transition
+                .stored(tokens)
+                .map_or(Ok(0), |scheme| kind.bytes(scheme, self.policy.dtype(), tokens))
+                .unwrap_or(usize::MAX);
+            sum.saturating_add(bytes)
+        })
+    }
+
+    /// The most bytes that a row takes on its way to `tokens` tokens: before a transition it may take more than after.
+    pub fn need(&self, tokens: usize) -> usize {
+        let thresholds = self.policy.layers().iter().filter_map(|layer| layer.boundary());
+        thresholds
+            .filter(|&start| start < tokens)
+            .chain([tokens])
+            .map(|held| self.bytes(held))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Bytes by which each further token grows a long row, whose windows have stopped growing. Saturates.
+    pub fn bytes_per_token(&self) -> usize {
+        self.kinds.iter().zip(self.policy.layers()).fold(0, |sum: usize, (kind, transition)| match kind {
+            Kind::Full(shape) => {
+                let bytes = transition.scheme(usize::MAX).bytes_per_token(*shape);
+                sum.saturating_add(bytes.unwrap_or(usize::MAX))
+            }
+            Kind::Window { .. } | Kind::Recurrent(_) | Kind::Shared { .. } => sum,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LayerShape, RecurrentShape, codec::Scheme};
+    use tandem_contracts::tensor::Affine;
+
+    const SHAPE: LayerShape = LayerShape { heads: 3, key_width: 64, value_width: 64 };
+
+    fn uniform(kinds: Vec<Kind>, scheme: Scheme, start: usize) -> Blueprint {
+        let request = Request { plain: Dtype::Bf16, encoding: Encoding::Uniform(scheme), start };
+        Blueprint::new(kinds, &request).unwrap().0
+    }
+
+    fn affine(bits: u8) -> Scheme {
+        Scheme::affine(Affine { bits, group: 64 }, Dtype::Bf16)
+    }
+
+    /// Thirty layers of three heads of 64.
+    #[test]
+    fn codes_are_as_much_smaller_as_they_should_be() {
+        let kinds = vec![Kind::Full(SHAPE); 30];
+        let plain = Blueprint::plain(kinds.clone(), Dtype::Bf16).unwrap();
+        assert_eq!(plain.bytes_per_token(), 30 * 3 * 2 * 64 * 2);
+        let smaller = |scheme| {
+            let coded = uniform(kinds.clone(), scheme, 0);
+            assert_eq!(coded.bytes(1000), 1024 * coded.bytes_per_token());
+            plain.bytes_per_token() as f64 / coded.bytes_per_token() as f64
+        };
+        assert!(smaller(affine(8)) >= 1.88, "128 / 68");
+        assert!(smaller(affine(4)) >= 3.5, "128 / 36");
+        assert!(smaller(Scheme::turbo(8, 3)) >= 2.5, "256 / 100");
+        assert!(smaller(Scheme::turbo(4, 3)) >= 3.7, "256 / 68");
+    }
+
+    #[test]
+    fn every_kind_adds_its_own_bytes() {
+        let state = RecurrentShape { heads: 2, value_width: 8, key_width: 8, channels: 48, taps: 4 };
+        let kinds = vec![
+            Kind::Full(SHAPE),
+            Kind::Window { shape: SHAPE, window: 300 },
+            Kind::Recurrent(state),
+            Kind::Shared { donor: 0 },
+        ];
+        let blueprint = uniform(kinds, affine(8), 0);
+        let (token, state) = (3 * 2 * 68, 2 * 8 * 8 * 4 + 3 * 48 * 2);
+        assert_eq!(blueprint.bytes(0), 0);
+        assert_eq!(blueprint.bytes(1), 2 * 256 * token + state);
+        assert_eq!(blueprint.bytes(2000), (2048 + 512) * token + state);
+        assert_eq!(blueprint.bytes_per_token(), token);
+        assert_eq!(blueprint.bytes(usize::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn the_need_of_a_delayed_row_is_its_largest_moment() {
+        let blueprint = uniform(vec![Kind::Full(SHAPE)], Scheme::turbo(4, 3), 1024);
+        let (plain, coded) = (3 * 256, 3 * 68);
+        assert_eq!(blueprint.bytes(1024), 1024 * plain);
+        assert_eq!(blueprint.bytes(1025), 1280 * coded);
+        assert_eq!(blueprint.need(512), 512 * plain);
+        assert_eq!(blueprint.need(1025), 1024 * plain);
+        assert_eq!(blueprint.need(8192), 8192 * coded);
+    }
+
+    #[test]
+    fn layers_that_cannot_be_are_refused() {
+        let kind = |kinds| Blueprint::plain(kinds, Dtype::F32).map_err(|error| error.kind()).unwrap_err();
+        let state = RecurrentShape { heads: 2, value_width: 8, key_width: 8, channels: 48, taps: 4 };
+        assert_eq!(kind(vec![]), ErrorKind::Shape);
+        assert_eq!(kind(vec![Kind::Shared { donor: 0 }]), ErrorKind::Shape);
+        assert_eq!(kind(vec![Kind::Recurrent(state), Kind::Shared { donor: 0 }]), ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,168 @@
+//! What a layer keeps of a sequence, apart from how it is stored.
+//!
+//! A kind says which positions are kept and in how many columns; a [`Scheme`] says what a column of them takes. Neither
+//! knows the other.
+
+use crate::{Geometry, LayerShape, codec::Scheme};
+use tandem_contracts::tensor::{Dtype, Error, Result};
+
+/// What one layer keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Keys and values of every token.
+    Full(LayerShape),
+    /// Keys and values of the last tokens.
+    Window {
+        /// Heads and widths.
+        shape: LayerShape,
+        /// Positions that a query sees, its own included.
+        window: usize,
+    },
+    /// A state of fixed size (linear attention, gated delta, Mamba): nothing for each token.
+    Recurrent(RecurrentShape),
+    /// Nothing of its own: the layer reads the keys and values of an earlier one.
+    Shared {
+        /// Index of that layer.
+        donor: usize,
+    },
+}
+
+/// Extents of a recurrent layer's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecurrentShape {
+    /// Heads of values.
+    pub heads: usize,
+    /// Width of a value head.
+    pub value_width: usize,
+    /// Width of a key head.
+    pub key_width: usize,
+    /// Channels that the convolution runs over.
+    pub channels: usize,
+    /// Taps of the convolution; it remembers one token less.
+    pub taps: usize,
+}
+
+impl RecurrentShape {
+    /// Bytes of the state in f32 and of the convolution's tail in `dtype`; saturates.
+    pub fn bytes(self, dtype: Dtype) -> usize {
+        let product = |extents: &[usize]| extents.iter().fold(1_usize, |all, &one| all.saturating_mul(one));
+        let state = product(&[self.heads, self.value_width, self.key_width, Dtype::F32.size()]);
+        state.saturating_add(product(&[self.taps.saturating_sub(1), self.channels, dtype.size()]))
+    }
+}
+
+impl Kind {
+    /// Checks that nothing is empty, and that layer `index` reads an earlier layer if it reads another.
+    ///
+    /// # Errors
+    /// An extent of 0, or a donor that does not come before. Whether the donor keeps keys is the caller's to check.
+    pub fn check(self, index: usize) -> Result<()> {
+        let empty = match self {
+            Self::Full(shape) => is_empty(shape),
+            Self::Window { shape, window } => is_empty(shape) || window == 0,
+            Self::Recurrent(RecurrentShape { heads, value_width, key_width, channels, taps }) => {
+                [heads, value_width, key_width, channels, taps].contains(&0)
+            }
+            Self::Shared { donor } => donor >= index,
+        };
+        if empty {
+            return Err(Error::shape("layer", format!("layer {index} cannot be: {self:?}")));
+        }
+        Ok(())
+    }
+
+    /// Heads and widths of keys and values that the layer keeps itself.
+    pub const fn shape(self) -> Option<LayerShape> {
+        match self {
+            Self::Full(shape) | Self::Window { shape, .. } => Some(shape),
+            Self::Recurrent(_) | Self::Shared { .. } => None,
+        }
+    }
+
+    /// Columns that hold a row of `tokens` tokens between steps. A window may keep one
+    /// [`CAPACITY_STEP`](crate::CAPACITY_STEP) more after
+    /// longer steps.
+    pub fn columns(self, tokens: usize) -> usize {
+        match self {
+            Self::Full(_) => Geometry::capacity(tokens),
+            Self::Window { window, .. } => Geometry::capacity(tokens.min(window)),
+            Self::Recurrent(_) | Self::Shared { .. } => 0,
+        }
+    }
+
+    /// Bytes of a row of `tokens` tokens stored by `scheme`; `dtype` is that of a recurrent layer's tail. Saturates.
+    ///
+    /// # Errors
+    /// The scheme does not take the layer's heads.
+    pub fn bytes(self, scheme: Scheme, dtype: Dtype, tokens: usize) -> Result<usize> {
+        match self {
+            Self::Recurrent(_) if tokens == 0 => Ok(0),
+            Self::Recurrent(shape) => Ok(shape.bytes(dtype)),
+            Self::Shared { .. } => Ok(0),
+            Self::Full(shape) | Self::Window { shape, .. } => {
+                Ok(self.columns(tokens).saturating_mul(scheme.bytes_per_token(shape)?))
+            }
+        }
+    }
+}
+
+fn is_empty(shape: LayerShape) -> bool {
+    [shape.heads, shape.key_width, shape.value_width].contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: LayerShape = LayerShape { heads: 2, key_width: 64, value_width: 128 };
+    const STATE: RecurrentShape =
+        RecurrentShape { heads: 4, value_width: 16, key_width: 8, channels: 96, taps: 4 };
+
+    fn bytes(kind: Kind, tokens: usize) -> usize {
+        kind.bytes(Scheme::plain(Dtype::Bf16), Dtype::Bf16, tokens).unwrap()
+    }
+
+    #[test]
+    fn full_layers_grow_with_the_row() {
+        let token = 2 * (64 + 128) * 2;
+        assert_eq!(
+            [0, 1, 256, 257].map(|tokens| bytes(Kind::Full(SHAPE), tokens)),
+            [0, 256 * token, 256 * token, 512 * token]
+        );
+        assert_eq!(bytes(Kind::Full(SHAPE), usize::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn windows_stop_growing() {
+        let token = 2 * (64 + 128) * 2;
+        let kind = |window| Kind::Window { shape: SHAPE, window };
+        assert_eq!(
+            [1, 300, 512, 9000].map(|tokens| bytes(kind(512), tokens)),
+            [256, 512, 512, 512].map(|columns| columns * token)
+        );
+        assert_eq!(bytes(kind(1), 9000), 256 * token);
+    }
+
+    #[test]
+    fn recurrent_state_has_one_size() {
+        // 4 heads of 16 x 8 in f32, 3 remembered tokens of 96 channels in bf16.
+        let size = 4 * 16 * 8 * 4 + 3 * 96 * 2;
+        assert_eq!([0, 1, 9000].map(|tokens| bytes(Kind::Recurrent(STATE), tokens)), [0, size, size]);
+    }
+
+    #[test]
+    fn shared_layers_keep_nothing() {
+        assert_eq!(bytes(Kind::Shared { donor: 0 }, 9000), 0);
+    }
+
+    #[test]
+    fn nothing_may_be_empty_and_donors_come_before() {
+        let refused = |kind: Kind, index| kind.check(index).is_err();
+        assert!(refused(Kind::Full(LayerShape { heads: 0, ..SHAPE }), 0));
+        assert!(refused(Kind::Window { shape: SHAPE, window: 0 }, 0));
+        assert!(refused(Kind::Recurrent(RecurrentShape { taps: 0, ..STATE }), 0));
+        assert!(refused(Kind::Shared { donor: 3 }, 3));
+        assert!(Kind::Shared { donor: 2 }.check(3).is_ok());
+        assert!(Kind::Window { shape: SHAPE, window: 1 }.check(0).is_ok());
+    }
+}
