@@ -1,6 +1,6 @@
 //! Affine codes in MLX's layout: what `quantize` of the same values gives, bit for bit.
 
-use super::{Codec, Encoded, Format, all_finite, check_fields, check_input};
+use super::{Codec, Format, all_finite, check_fields, check_input};
 use tandem_contracts::tensor::{Affine, Device, Dtype, Quantized, Result, Tensor};
 
 /// The codec behind [`Format::Affine`].
@@ -21,13 +21,18 @@ impl Codec for AffineCodec {
         self.width
     }
 
-    fn encode(&self, x: &Tensor) -> Result<Encoded> {
+    fn encode(&self, x: &Tensor) -> Result<Vec<Tensor>> {
         check_input("encode", x, self.width)?;
         let x = self.device.cast(x, self.dtype)?;
         let Quantized { codes, scales, biases, .. } = self.device.quantize(&x, self.affine)?;
-        // Finite elements still have no scale where their range exceeds that of f32.
-        let sound = all_finite(&self.device, &x, &[&scales, &biases])?;
-        Ok(Encoded { fields: vec![codes, scales, biases], sound })
+        Ok(vec![codes, scales, biases])
+    }
+
+    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
+        check_input("sound", x, self.width)?;
+        check_fields(self.format(), self.width, fields)?;
+        // Finite elements still have no scale where they, or their range, exceed the dtype.
+        all_finite(&self.device, &self.device.cast(x, self.dtype)?, &[&fields[1], &fields[2]])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {

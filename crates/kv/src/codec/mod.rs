@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Scheme (one layer)
-//!     |-- keys:   Format --open(device, width)--> Codec --encode--> fields, sound
+//!     |-- keys:   Format --open(device, width)--> Codec --encode--> fields
 //!     \-- values: Format --open(device, width)--> Codec <--decode-- fields
 //! ```
 //!
@@ -15,8 +15,8 @@
 //!
 //! 1. A codec works along the width of one head alone, so each head of each token is encoded by itself: slicing,
 //!    joining or reordering fields along other axes is the same as encoding the sliced, joined or reordered values.
-//! 2. Nothing is silently spread. Where an element is not finite, or a stored number would not be, `sound` is false
-//!    for that head of that token; the caller reads it with the evaluation of the step and fails the row it belongs to.
+//! 2. Nothing is silently spread. Where an element is not finite, or a stored number would not be, [`Codec::sound`] is
+//!    false for that head of that token; the caller reads it with the evaluation of the step and fails the row.
 //! 3. Nothing here evaluates.
 
 mod affine;
@@ -40,11 +40,19 @@ pub trait Codec: fmt::Debug {
     /// Elements of a head.
     fn width(&self) -> usize;
 
-    /// Encodes floats `[.., width]`. There may be none.
+    /// Encodes floats `[.., width]`, of which there may be none, as the fields of [`Format::fields`], each
+    /// `[.., extent]`.
     ///
     /// # Errors
     /// Another last axis or no float dtype, or the device's own.
-    fn encode(&self, x: &Tensor) -> Result<Encoded>;
+    fn encode(&self, x: &Tensor) -> Result<Vec<Tensor>>;
+
+    /// Boolean `[..]`: whether each head of `x` is finite and all its numbers could be stored in `fields`, which
+    /// [`Codec::encode`] made of it.
+    ///
+    /// # Errors
+    /// As [`Codec::encode`] and [`Codec::decode`].
+    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor>;
 
     /// The values behind fields: `[.., width]`. They are in the dtype of the format's floats, `bf16` for TurboQuant.
     ///
@@ -68,15 +76,6 @@ pub trait Codec: fmt::Debug {
     fn settle(&self, mixed: Tensor) -> Result<Tensor> {
         Ok(mixed)
     }
-}
-
-/// What [`Codec::encode`] gives for `[.., width]`.
-#[derive(Clone, Debug)]
-pub struct Encoded {
-    /// In the order of [`Format::fields`], each `[.., extent]`.
-    pub fields: Vec<Tensor>,
-    /// Boolean `[..]`: whether the head is finite and all its numbers could be stored.
-    pub sound: Tensor,
 }
 
 impl Format {

@@ -1,6 +1,6 @@
 //! Elements as they are, in the format's dtype.
 
-use super::{Codec, Encoded, Format, check_fields, check_input, finite};
+use super::{Codec, Format, check_fields, check_input, finite};
 use tandem_contracts::tensor::{Device, Dtype, Result, Tensor};
 
 /// The codec that keeps elements.
@@ -20,12 +20,16 @@ impl Codec for Plain {
         self.width
     }
 
-    fn encode(&self, x: &Tensor) -> Result<Encoded> {
+    fn encode(&self, x: &Tensor) -> Result<Vec<Tensor>> {
         check_input("encode", x, self.width)?;
+        Ok(vec![self.device.cast(x, self.dtype)?])
+    }
+
+    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
+        check_input("sound", x, self.width)?;
+        check_fields(self.format(), self.width, fields)?;
         // A number beyond the dtype's range has become infinite.
-        let stored = self.device.cast(x, self.dtype)?;
-        let sound = finite(&self.device, &stored)?;
-        Ok(Encoded { fields: vec![stored], sound })
+        finite(&self.device, &fields[0])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {

@@ -13,7 +13,7 @@ use tandem_contracts::{
     fake,
     tensor::{Affine, Device, Dtype, Tensor},
 };
-use tandem_kv::codec::Format;
+use tandem_kv::codec::{Codec, Format};
 
 /// Every kind of device that a test can open here.
 fn devices() -> [Device; 2] {
@@ -37,4 +37,18 @@ fn formats() -> Vec<Format> {
 
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     tensor.device().download(tensor).unwrap()
+}
+
+/// Fields, and whether each head could be stored.
+#[derive(Debug)]
+struct Encoded {
+    fields: Vec<Tensor>,
+    sound: Vec<bool>,
+}
+
+fn encode(codec: &dyn Codec, x: &Tensor) -> Encoded {
+    let fields = codec.encode(x).unwrap();
+    let sound = codec.sound(x, &fields).unwrap();
+    assert_eq!(sound.shape(), &x.shape()[..x.shape().len() - 1]);
+    Encoded { sound: sound.to_vec().unwrap(), fields }
 }

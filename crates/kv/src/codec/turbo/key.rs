@@ -14,7 +14,7 @@
 //! without a sign.
 
 use super::{
-    super::{Codec, Encoded, Format, all_finite, check_fields, check_input},
+    super::{Codec, Format, all_finite, check_fields, check_input},
     Arithmetic, EPSILON, code,
 };
 use tandem_contracts::tensor::{Binary, Device, Dtype, Reduce, Result, Tensor, Unary};
@@ -96,7 +96,7 @@ impl Codec for Keys {
         self.width
     }
 
-    fn encode(&self, x: &Tensor) -> Result<Encoded> {
+    fn encode(&self, x: &Tensor) -> Result<Vec<Tensor>> {
         check_input("encode", x, self.width)?;
         let f = Arithmetic(&self.device);
         let groups = f.grouped(x)?;
@@ -108,8 +108,13 @@ impl Codec for Keys {
         } else {
             code::pack(&self.device, &self.device.cast(&codes, Dtype::I32)?, self.bits)?
         };
-        let sound = all_finite(&self.device, x, &[&scales, &zeros])?;
-        Ok(Encoded { fields: vec![codes, scales, zeros], sound })
+        Ok(vec![codes, scales, zeros])
+    }
+
+    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
+        check_input("sound", x, self.width)?;
+        check_fields(self.format(), self.width, fields)?;
+        all_finite(&self.device, x, &[&fields[1], &fields[2]])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {

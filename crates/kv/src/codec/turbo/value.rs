@@ -10,7 +10,7 @@
 //! Turning back is linear, so attention may mix rotated values and turn the result back once.
 
 use super::{
-    super::{Codec, Encoded, Format, all_finite, check_fields, check_input},
+    super::{Codec, Format, all_finite, check_fields, check_input},
     Arithmetic, EPSILON, code,
     codebook::{boundaries, levels},
     rotation::Rotation,
@@ -82,7 +82,7 @@ impl Codec for Values {
         self.width
     }
 
-    fn encode(&self, x: &Tensor) -> Result<Encoded> {
+    fn encode(&self, x: &Tensor) -> Result<Vec<Tensor>> {
         check_input("encode", x, self.width)?;
         let f = Arithmetic(&self.device);
         let groups = f.grouped(&self.rotation.rotate(&self.device.cast(x, Dtype::F32)?)?)?;
@@ -96,8 +96,13 @@ impl Codec for Values {
             code::pack(&self.device, &codes, self.bits)?
         };
         let scales = f.stored(&scale)?;
-        let sound = all_finite(&self.device, x, &[&scales])?;
-        Ok(Encoded { fields: vec![codes, scales], sound })
+        Ok(vec![codes, scales])
+    }
+
+    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
+        check_input("sound", x, self.width)?;
+        check_fields(self.format(), self.width, fields)?;
+        all_finite(&self.device, x, &[&fields[1]])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {
