@@ -96,7 +96,7 @@ pub(crate) trait Simd: Copy + Send + Sync {
 
     /// Asks for the cache line at an address, which may be any. Changes nothing else.
     #[inline(always)]
-    fn prefetch(self, _soon: *const f32) {}
+    fn prefetch(self, _soon: *const u8) {}
 
     /// Up to sixteen floats, the other lanes `rest`.
     #[inline(always)]

@@ -5,24 +5,25 @@
 //! In f32, for one query (multiplied by the scale first) and one head:
 //!
 //! ```text
-//! score  = tree of lanes; lane l is the fused chain over elements l, l + 16, ..; then the soft cap
-//! block  = positions 64 b .. 64 b + 64 that are live and visible:
-//!          m_b = largest score    p = exp(score - m_b)    l_b = sum p, in the order of `fold`
-//!          o_b = fused chain of p * value over ascending positions
-//! row    = (m, l, o), from (-inf, 0, 0) or, with a sink, (sink, 1, 0); blocks in ascending order:
-//!          M = max(m, m_b)    c = exp(m - M)    c_b = exp(m_b - M)
-//!          l = fma(l, c, l_b * c_b)    o = fma(o, c, o_b * c_b)
-//! result = o * (1 / l)
+//! score   = tree of lanes; lane l is the fused chain over elements l, l + 16, ..; then the soft cap
+//! block   = positions 64 b .. 64 b + 64 that are live and visible:
+//!           m_b = largest score    p = exp(score - m_b)    l_b = sum p, in the order of `fold`
+//!           o_b = fused chain of p * value over ascending positions
+//! segment = (m, l, o), from (-inf, 0, 0); the four blocks 4 s .. 4 s + 4 in ascending order:
+//!           M = max(m, m_b)    c = exp(m - M)    c_b = exp(m_b - M)
+//!           l = fma(l, c, l_b * c_b)    o = fma(o, c, o_b * c_b)
+//! row     = the same over segments, from (-inf, 0, 0) or, with a sink, (sink, 1, 0)
+//! result  = o * (1 / l)
 //! ```
 //!
-//! A block without any score above `-inf` is passed over. Nothing else enters, so a query's bits depend on
-//! its own row alone: not on storage, company, chunks, threads or instruction set.
+//! A block or segment without any score above `-inf` is passed over. Nothing else enters, so a query's bits
+//! depend on its own row alone: not on storage, company, chunks, threads or instruction set.
 //!
 //! # The work
 //!
 //! A [`mod@unit`] is some queries of one row with one key head: its `queries * group` vectors share each load
-//! of keys and values. Where there are too few units for the threads, a unit's blocks are cut into stretches;
-//! all but the first leave each block's `(m_b, l_b, o_b)` behind, which are then taken in order.
+//! of keys and values. Where there are too few units for the threads, a unit's segments are cut into
+//! stretches, which leave each segment's `(m, l, o)` behind; those are then taken in order.
 
 pub(crate) mod append;
 mod block;
@@ -34,16 +35,21 @@ mod tests;
 mod unit;
 
 use crate::device::{CpuDevice, no_memory};
+use crate::isa::Isa;
 use crate::number::{Real, with_real};
-use crate::pool::Disjoint;
+use crate::pool::{Disjoint, Scratch};
 use crate::simd::dispatch;
 use crate::value::{Draft, Value};
 use block::Task;
 use plane::{Source, Stored};
 use query::Queries;
 use state::{Finish, Slot, Take};
+use std::ops::Range;
 use tandem_contracts::tensor::{Attend, Result, RowSpan, Tensor, shape};
 use unit::{Plan, Stretch, Unit};
+
+/// Blocks of a segment.
+const SEGMENT: usize = 4;
 
 pub(crate) fn attend(
     device: &CpuDevice,
@@ -68,6 +74,7 @@ pub(crate) fn attend(
     }
     let sinks = sinks.map(|sinks| device.contiguous("attend", sinks)).transpose()?;
     let call = Call {
+        isa: device.pool.isa(),
         queries: &queries,
         units: &units,
         plan: Plan::new(&units, device.pool.threads()),
@@ -81,6 +88,7 @@ pub(crate) fn attend(
 
 /// Everything that the parts of a call share.
 struct Call<'a> {
+    isa: Isa,
     queries: &'a Queries,
     units: &'a [Unit<'a>],
     plan: Plan,
@@ -91,77 +99,91 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn run<T: Real>(&self, device: &CpuDevice, draft: &mut Draft) -> Result<()> {
-        let isa = device.pool.isa();
         let out = Disjoint::new(draft.elements::<T>());
         let bytes = self.plan.slots() * size_of::<f32>();
         let mut left = device.memory.take(bytes).map_err(|error| no_memory("attend", error))?;
         let cells = Disjoint::new(left.of_mut::<f32>());
         device.pool.run(self.plan.stretches().len(), |part, scratch| {
-            let stretch = &self.plan.stretches()[part];
-            let unit = &self.units[stretch.unit];
-            let extents = unit.extents();
-            let space = scratch.lend::<f32>(extents.working() + extents.slot());
-            let (working, own) = space.split_at_mut(extents.working());
-            let left = stretch.slots.clone().map(|slots| {
-                // SAFETY: the plan gives each stretch its own slots.
-                unsafe { cells.range(slots) }
-            });
-            let whole = left.is_none();
-            let slots = left.unwrap_or(own);
-            let first = stretch.blocks.start == unit.blocks.start;
-            if first {
-                Slot::of(slots, extents).begin(|vector| self.sink(unit, vector));
-            }
-            let task = Task {
-                unit,
-                queries: self.queries,
-                soft_cap: self.soft_cap,
-                blocks: stretch.blocks.clone(),
-                merge: first,
-                slots,
-                working,
-            };
-            let slots = dispatch(isa, task);
-            if whole {
-                let slot = Slot::of(slots, extents);
-                dispatch(
-                    isa,
-                    Finish { unit, slot, heads: self.queries.heads(), width: self.value_width, out },
-                );
-            }
+            self.stretch(&self.plan.stretches()[part], cells, out, scratch);
         });
         for stretches in self.plan.joined() {
-            let space = left.of_mut::<f32>();
-            let (unit, whole) = self.join(device, stretches, space);
-            dispatch(
-                isa,
-                Finish { unit, slot: whole, heads: self.queries.heads(), width: self.value_width, out },
-            );
+            self.join(stretches, left.of_mut::<f32>(), out);
         }
         Ok(())
     }
 
-    /// Takes what a unit's later stretches left into what its first one made.
-    fn join<'a>(
+    /// Some segments of a unit: all of them give its results, others leave what they saw.
+    fn stretch<T: Real>(
         &self,
-        device: &CpuDevice,
-        stretches: &[Stretch],
-        space: &'a mut [f32],
-    ) -> (&Unit<'_>, Slot<'a>) {
-        let unit = &self.units[stretches[0].unit];
+        stretch: &Stretch,
+        left: Disjoint<'_, f32>,
+        out: Disjoint<'_, T>,
+        scratch: &mut Scratch,
+    ) {
+        let unit = &self.units[stretch.unit];
         let extents = unit.extents();
-        let all = stretches.iter().filter_map(|stretch| stretch.slots.clone());
-        let (start, end) =
-            all.fold((usize::MAX, 0), |(start, end), slots| (start.min(slots.start), end.max(slots.end)));
-        let (whole, blocks) = space[start..end].split_at_mut(extents.slot());
-        let mut whole = Slot::of(whole, extents);
-        for block in blocks.chunks_exact_mut(extents.slot()) {
-            dispatch(device.pool.isa(), Take { whole: &mut whole, block: Slot::of(block, extents) });
+        let space = scratch.lend::<f32>(extents.working() + 2 * extents.slot());
+        let (working, own) = space.split_at_mut(extents.working());
+        let mut segments = stretch.segments.clone();
+        if let Some(slots) = &stretch.slots {
+            // SAFETY: the plan gives each stretch its own slots.
+            let slots = unsafe { left.range(slots.clone()) };
+            for slot in slots.chunks_exact_mut(extents.slot()) {
+                self.segment(unit, segments.clone(), slot, working);
+                segments.next();
+            }
+            return;
         }
-        (unit, whole)
+        let (whole, own) = own.split_at_mut(extents.slot());
+        let mut whole = self.begin(unit, whole);
+        while !segments.is_empty() {
+            let segment = self.segment(unit, segments.clone(), own, working);
+            dispatch(self.isa, Take { whole: &mut whole, segment });
+            segments.next();
+        }
+        self.finish(unit, whole, out);
     }
 
-    fn sink(&self, unit: &Unit<'_>, vector: usize) -> Option<f32> {
-        self.sinks.map(|sinks| sinks[unit.head(vector)])
+    /// Takes what a unit's stretches left, in order.
+    fn join<T: Real>(&self, stretches: &[Stretch], left: &mut [f32], out: Disjoint<'_, T>) {
+        let unit = &self.units[stretches[0].unit];
+        let extents = unit.extents();
+        let mut space = vec![0.0; extents.slot()];
+        let mut whole = self.begin(unit, &mut space);
+        for slots in stretches.iter().filter_map(|stretch| stretch.slots.clone()) {
+            for segment in left[slots].chunks_exact_mut(extents.slot()) {
+                dispatch(self.isa, Take { whole: &mut whole, segment: Slot::of(segment, extents) });
+            }
+        }
+        self.finish(unit, whole, out);
+    }
+
+    /// The first of some segments, all of which will be read one after the other.
+    fn segment<'s>(
+        &self,
+        unit: &Unit<'_>,
+        segments: Range<usize>,
+        space: &'s mut [f32],
+        working: &mut [f32],
+    ) -> Slot<'s> {
+        let mut slot = Slot::of(space, unit.extents());
+        slot.begin(|_| None);
+        let (queries, soft_cap) = (self.queries, self.soft_cap);
+        let (blocks, last) = (unit.segment(segments.start), unit.segment(segments.end - 1));
+        let task = Task { unit, queries, soft_cap, blocks, until: last.end, slot: &mut slot, working };
+        dispatch(self.isa, task);
+        slot
+    }
+
+    /// A row of which nothing was seen yet but its sink.
+    fn begin<'s>(&self, unit: &Unit<'_>, space: &'s mut [f32]) -> Slot<'s> {
+        let mut whole = Slot::of(space, unit.extents());
+        whole.begin(|vector| self.sinks.map(|sinks| sinks[unit.head(vector)]));
+        whole
+    }
+
+    fn finish<T: Real>(&self, unit: &Unit<'_>, slot: Slot<'_>, out: Disjoint<'_, T>) {
+        let (heads, width) = (self.queries.heads(), self.value_width);
+        dispatch(self.isa, Finish { unit, slot, heads, width, out });
     }
 }

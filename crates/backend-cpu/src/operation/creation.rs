@@ -6,8 +6,17 @@ use tandem_contracts::tensor::{Dtype, Result, Scalar, Tensor, shape};
 
 pub(crate) fn upload(device: &CpuDevice, bytes: &[u8], dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     shape::upload(bytes.len(), dtype, shape)?;
+    upload_with(device, dtype, shape, &mut |own| own.copy_from_slice(bytes))
+}
+
+pub(crate) fn upload_with(
+    device: &CpuDevice,
+    dtype: Dtype,
+    shape: &[usize],
+    fill: &mut dyn FnMut(&mut [u8]),
+) -> Result<Tensor> {
     let mut draft = device.fresh("upload", dtype, shape)?;
-    draft.block.of_mut::<u8>().copy_from_slice(bytes);
+    fill(draft.block.of_mut::<u8>());
     if dtype == Dtype::Bool {
         draft.elements::<Truth>().iter_mut().for_each(|x| *x = x.holds().into());
     } else if cfg!(target_endian = "big") {

@@ -174,7 +174,7 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch(self, soon: *const f32) {
+    fn prefetch(self, soon: *const u8) {
         // SAFETY: a hint that reads nothing and faults nowhere.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(soon.cast()) }
     }

@@ -5,83 +5,95 @@ mod panel;
 mod rows;
 mod score;
 
-use super::plane::{Direct, Source};
+use super::plane::{Read, Source};
 use super::query::Queries;
 use super::state::{Seen, Slot};
 use super::unit::{Stripe, Unit};
+use crate::number::Real;
 use crate::simd::fold::{self, Plain, Sums};
 use crate::simd::{Kernel, LANES, Simd, math};
+use half::{bf16, f16};
+use rows::Soon;
 use std::ops::Range;
+use tandem_contracts::tensor::Dtype;
 use tandem_contracts::tensor::attention::BLOCK;
 
 /// Vectors that go through a block together.
 pub(super) const CHUNK: usize = 4;
 
-/// Vectors from which on turning a block's keys into a [`panel`] pays.
-const MANY: usize = 16;
+/// Vectors from which on widening a block, or turning its keys into a [`panel`], pays.
+pub(super) const MANY: usize = 16;
 
 /// Scores or weights of a chunk: one line of places for each vector.
 type Lines = [[f32; BLOCK]; CHUNK];
 
 /// Some blocks of a unit.
-pub(super) struct Task<'a> {
+pub(super) struct Task<'a, 'b> {
     pub(super) unit: &'a Unit<'a>,
     pub(super) queries: &'a Queries,
     pub(super) soft_cap: Option<f32>,
     pub(super) blocks: Range<usize>,
-    /// Whether blocks are taken into one slot; else each leaves its own.
-    pub(super) merge: bool,
-    pub(super) slots: &'a mut [f32],
+    /// One past the last block that will be read after these.
+    pub(super) until: usize,
+    /// Where the blocks go.
+    pub(super) slot: &'a mut Slot<'b>,
     /// See [`super::unit::Extents::working`]; the contents are arbitrary.
     pub(super) working: &'a mut [f32],
 }
 
-impl<'a> Kernel for Task<'a> {
-    type Output = &'a mut [f32];
+impl Kernel for Task<'_, '_> {
+    type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) -> &'a mut [f32] {
-        let Self { unit, queries, soft_cap, blocks, merge, slots, working } = self;
-        let extents = unit.extents();
-        let (mixed, rest) = working.split_at_mut(CHUNK * extents.width);
+    fn run<S: Simd>(self, simd: S) {
+        match self.unit.read_as() {
+            Dtype::F16 => self.read::<S, f16>(simd),
+            Dtype::Bf16 => self.read::<S, bf16>(simd),
+            _ => self.read::<S, f32>(simd),
+        }
+    }
+}
+
+impl Task<'_, '_> {
+    #[inline(always)]
+    fn read<S: Simd, T: Read>(self, simd: S) {
+        let unit = self.unit;
+        let (mixed, rest) = self.working.split_at_mut(CHUNK * unit.values.padded());
         let (staged, turned) = rest.split_at_mut(rest.len() - panel_space(unit));
-        let mut stripes = Vec::new();
-        for (index, block) in blocks.enumerate() {
-            unit.stripes(block, &mut stripes);
-            let mut view = View::new(simd, unit, &stripes, staged);
+        for block in self.blocks {
+            let mut view = View::<T>::new(simd, unit, block, staged);
             // With few registers the partial sums would not stay in them.
             if S::WIDE && !turned.is_empty() {
                 view.panel = Some(panel::turn(simd, &view, turned));
             }
-            let start = if merge { 0 } else { index * extents.slot() };
-            let mut slot = Slot::of(&mut slots[start..], extents);
-            if !merge {
-                slot.clear();
+            if block + 1 < self.until {
+                view.soon = view.next_keys();
             }
             for first in (0..unit.vectors()).step_by(CHUNK) {
-                let chunk = Chunk::new(unit, queries, block, first);
+                let chunk = Chunk::new(unit, self.queries, block, first);
                 if chunk.union().is_empty() {
                     continue;
                 }
-                let seen = chunk.attend(simd, &view, soft_cap, mixed);
-                for (i, (most, sum)) in seen.into_iter().enumerate().take(chunk.count) {
-                    let mixed = &mixed[i * extents.width..][..extents.width];
-                    let seen = Seen { most, sum, mixed };
-                    if merge { slot.take(simd, first + i, &seen) } else { slot.put(first + i, &seen) }
+                let seen = chunk.attend(simd, &view, self.soft_cap, mixed);
+                let mixed = mixed.chunks_exact(unit.values.padded());
+                for (i, ((most, sum), mixed)) in seen.into_iter().zip(mixed).enumerate().take(chunk.count) {
+                    self.slot.take(simd, first + i, &Seen { most, sum, mixed });
                 }
             }
         }
-        slots
     }
 }
 
-/// A block's keys and values as f32.
-struct View<'a> {
-    stripes: &'a [Stripe],
-    keys: Plane<'a>,
-    values: Plane<'a>,
+/// A block's keys and values.
+struct View<'a, T> {
+    unit: &'a Unit<'a>,
+    block: usize,
+    keys: Plane<'a, T>,
+    values: Plane<'a, T>,
     /// The keys once more, turned; see [`panel`].
     panel: Option<&'a [f32]>,
+    /// Keys of the block after this one, by place.
+    soon: Soon,
 }
 
 /// Floats that a unit's turned keys take: none if turning them would not pay.
@@ -91,69 +103,85 @@ pub(super) fn panel_space(unit: &Unit<'_>) -> usize {
 }
 
 /// Keys or values of a block.
-struct Plane<'a> {
-    elements: &'a [f32],
+struct Plane<'a, T> {
+    elements: &'a [T],
     /// From one place to the next.
     step: usize,
-    /// Whether each element is read once, by one chunk, straight from memory.
-    cold: bool,
-    /// Where each stripe begins if the elements are read in place; else places count from the block's first.
-    starts: Option<Starts<'a>>,
+    /// `[padded width]` of each place is read.
+    width: usize,
+    /// What the elements belong to if they are read in place; else places count from the block's first.
+    source: Option<&'a Source<'a>>,
 }
 
-struct Starts<'a> {
-    unit: &'a Unit<'a>,
-    source: &'a Source<'a>,
-}
-
-impl Plane<'_> {
+impl<T: Real> Plane<'_, T> {
     /// The vectors of a stripe from `place` on.
     #[inline(always)]
-    fn from(&self, stripe: &Stripe, place: usize) -> &[f32] {
-        let start = match &self.starts {
-            Some(Starts { unit, source }) => source.start(unit.place(stripe, place - stripe.places.start)),
+    fn from(&self, unit: &Unit<'_>, stripe: &Stripe, place: usize) -> &[T] {
+        let start = match self.source {
+            Some(source) => source.start(unit.place(stripe, place - stripe.places.start)),
             None => place * self.step,
         };
         &self.elements[start..]
     }
-}
 
-impl<'a> View<'a> {
+    /// The same, to be asked for while something else is read; nothing if it was widened, and so read, already.
     #[inline(always)]
-    fn new<S: Simd>(simd: S, unit: &'a Unit<'a>, stripes: &'a [Stripe], staged: &'a mut [f32]) -> Self {
-        let keys_staged = if unit.keys.direct().is_some() { 0 } else { BLOCK * unit.keys.padded() };
-        let (for_keys, for_values) = staged.split_at_mut(keys_staged);
-        Self {
-            stripes,
-            keys: stage(simd, unit, unit.keys, stripes, for_keys),
-            values: stage(simd, unit, unit.values, stripes, for_values),
-            panel: None,
+    fn soon(&self, unit: &Unit<'_>, stripe: &Stripe, place: usize) -> Soon {
+        match self.source {
+            Some(_) => Soon::new(self.from(unit, stripe, place), self.step, self.width),
+            None => Soon::NONE,
         }
     }
 }
 
+impl<'a, T: Read> View<'a, T> {
+    #[inline(always)]
+    fn new<S: Simd>(simd: S, unit: &'a Unit<'a>, block: usize, staged: &'a mut [f32]) -> Self {
+        let (for_keys, for_values) = staged.split_at_mut(unit.staged(unit.keys));
+        Self {
+            unit,
+            block,
+            keys: plane(simd, unit, unit.keys, (block, for_keys)),
+            values: plane(simd, unit, unit.values, (block, for_values)),
+            panel: None,
+            soon: Soon::NONE,
+        }
+    }
+
+    /// Keys of the next block, as far as they follow each other.
+    #[inline(always)]
+    fn next_keys(&self) -> Soon {
+        match self.unit.stripes(self.block + 1).next() {
+            Some(stripe) => self.keys.soon(self.unit, &stripe, stripe.places.start),
+            None => Soon::NONE,
+        }
+    }
+}
+
+/// A block's keys or values in place, or widened into working space.
 #[inline(always)]
-fn stage<'a, S: Simd>(
+fn plane<'a, S: Simd, T: Read>(
     simd: S,
     unit: &'a Unit<'a>,
     source: &'a Source<'a>,
-    stripes: &[Stripe],
-    staged: &'a mut [f32],
-) -> Plane<'a> {
-    if let Some(Direct { elements, step }) = source.direct() {
-        let cold = unit.vectors() <= CHUNK;
-        return Plane { elements, step, cold, starts: Some(Starts { unit, source }) };
+    (block, staged): (usize, &'a mut [f32]),
+) -> Plane<'a, T> {
+    let width = source.padded();
+    if unit.staged(source) == 0 {
+        let elements = T::held(source).unwrap_or_default();
+        return Plane { elements, step: source.step(), width, source: Some(source) };
     }
-    let step = source.padded();
-    for stripe in stripes {
-        let places = stripe.places.start * step..stripe.places.end * step;
-        source.widen(simd, unit.place(stripe, 0), &mut staged[places]);
+    for stripe in unit.stripes(block) {
+        let places = stripe.places.start * width..stripe.places.end * width;
+        source.widen(simd, unit.place(&stripe, 0), &mut staged[places]);
     }
-    Plane { elements: staged, step, cold: false, starts: None }
+    Plane { elements: T::widened(staged), step: width, width, source: None }
 }
 
 /// Up to [`CHUNK`] vectors at one block.
 struct Chunk<'a> {
+    /// Vector of the unit.
+    first: usize,
     count: usize,
     /// Each `[padded width]`; those beyond the count are the last one again.
     queries: [&'a [f32]; CHUNK],
@@ -165,28 +193,33 @@ impl<'a> Chunk<'a> {
     #[inline(always)]
     fn new(unit: &Unit<'_>, queries: &'a Queries, block: usize, first: usize) -> Self {
         let count = CHUNK.min(unit.vectors() - first);
-        let vector = |i: usize| first + i.min(count - 1);
-        Self {
-            count,
-            queries: std::array::from_fn(|i| queries.vector(unit.token(vector(i)), unit.head(vector(i)))),
-            visible: std::array::from_fn(|i| unit.places(vector(i), block)),
+        let mut chunk = Self { first, count, queries: [&[]; CHUNK], visible: [const { 0..0 }; CHUNK] };
+        for (i, (query, visible)) in chunk.queries.iter_mut().zip(&mut chunk.visible).enumerate() {
+            let vector = first + i.min(count - 1);
+            *query = queries.vector(unit.token(vector), unit.head(vector));
+            *visible = unit.places(vector, block);
         }
+        chunk
     }
 
     /// Places that some vector sees (and perhaps others between them).
     #[inline(always)]
     fn union(&self) -> Range<usize> {
-        let seen = || self.visible.iter().filter(|places| !places.is_empty());
-        let start = seen().map(|places| places.start).min().unwrap_or(0);
-        start..seen().map(|places| places.end).max().unwrap_or(0)
+        let mut union = BLOCK..0;
+        for places in &self.visible {
+            if !places.is_empty() {
+                union = union.start.min(places.start)..union.end.max(places.end);
+            }
+        }
+        union
     }
 
     /// `(m_b, l_b)` of each vector, and its `o_b` in `mixed`, `[CHUNK, padded width]`.
     #[inline(always)]
-    fn attend<S: Simd>(
+    fn attend<S: Simd, T: Real>(
         &self,
         simd: S,
-        view: &View<'_>,
+        view: &View<'_, T>,
         soft_cap: Option<f32>,
         mixed: &mut [f32],
     ) -> [(f32, f32); CHUNK] {
@@ -195,7 +228,7 @@ impl<'a> Chunk<'a> {
             Some(panel) => panel::fill(simd, self, (view, panel), soft_cap, &mut lines),
             None => score::fill(simd, self, view, soft_cap, &mut lines),
         }
-        let mut seen = [(0.0, 0.0); CHUNK];
+        let mut seen = [(f32::NEG_INFINITY, 0.0); CHUNK];
         for (i, line) in lines.iter_mut().enumerate().take(self.count) {
             line[..self.visible[i].start].fill(f32::NEG_INFINITY);
             line[self.visible[i].end..].fill(f32::NEG_INFINITY);

@@ -1,7 +1,7 @@
 //! Keys and values where they lie, and as rows of f32 that kernels read.
 //!
-//! Planes of f32 whose heads are whole vectors are read in place. Others are widened or dequantised, a block
-//! at a time, into working space; kernels that read codes themselves would take the place of that.
+//! Planes of floats whose heads are whole vectors can be read in place. Others are widened or dequantised, a
+//! block at a time, into working space; kernels that read codes themselves would take the place of that.
 
 use crate::device::CpuDevice;
 use crate::number::Real;
@@ -128,11 +128,37 @@ impl Place {
     }
 }
 
-/// Rows of f32 that kernels read in place: the elements, and the step from one column to the next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Direct<'a> {
-    pub(super) elements: &'a [f32],
-    pub(super) step: usize,
+/// Floats as which kernels read keys and values.
+pub(super) trait Read: Real {
+    /// The elements of a plane of such floats.
+    fn held<'a>(source: &Source<'a>) -> Option<&'a [Self]>;
+
+    /// Elements that were widened, to be read as such floats: only f32 can be.
+    fn widened(elements: &[f32]) -> &[Self];
+}
+
+macro_rules! reads {
+    ($($float:ident $variant:ident $widened:expr;)*) => {$(
+        impl Read for $float {
+            #[inline(always)]
+            fn held<'a>(source: &Source<'a>) -> Option<&'a [Self]> {
+                match source.elements {
+                    Elements::$variant(elements) => Some(elements),
+                    _ => None,
+                }
+            }
+
+            #[inline(always)]
+            fn widened(elements: &[f32]) -> &[Self] {
+                $widened(elements)
+            }
+        }
+    )*};
+}
+reads! {
+    f32 F32 std::convert::identity;
+    f16 F16 |_| &[];
+    bf16 Bf16 |_| &[];
 }
 
 impl<'a> Source<'a> {
@@ -141,19 +167,26 @@ impl<'a> Source<'a> {
         self.width.next_multiple_of(LANES)
     }
 
-    /// The elements themselves, if kernels can read them.
-    pub(super) fn direct(&self) -> Option<Direct<'a>> {
+    /// The dtype of the elements, if kernels can read them where they lie.
+    pub(super) fn in_place(&self) -> Option<Dtype> {
+        let whole = self.strides[3] == 1 && self.width.is_multiple_of(LANES);
         match self.elements {
-            Elements::F32(elements) if self.strides[3] == 1 && self.width.is_multiple_of(LANES) => {
-                Some(Direct { elements, step: self.strides[2] })
-            }
-            _ => None,
+            Elements::F32(_) => Some(Dtype::F32),
+            Elements::F16(_) => Some(Dtype::F16),
+            Elements::Bf16(_) => Some(Dtype::Bf16),
+            Elements::Affine(_) => None,
         }
+        .filter(|_| whole)
     }
 
-    /// Where a vector begins in what [`Source::direct`] gives.
+    /// Where a vector begins among the elements.
     pub(super) fn start(&self, place: Place) -> usize {
         place.at(self.strides)
+    }
+
+    /// From one column to the next.
+    pub(super) fn step(&self) -> usize {
+        self.strides[2]
     }
 
     /// Writes consecutive columns from `first` on as f32, each padded with zeros.

@@ -31,19 +31,7 @@ impl<'a> Slot<'a> {
         self.mixed.fill(0.0);
     }
 
-    /// Marks every vector as having nothing of this block.
-    pub(super) fn clear(&mut self) {
-        self.sum.fill(0.0);
-    }
-
-    /// Leaves one vector's block as it is.
-    #[inline(always)]
-    pub(super) fn put(&mut self, vector: usize, block: &Seen<'_>) {
-        (self.most[vector], self.sum[vector]) = (block.most, block.sum);
-        self.mixed[vector * self.width..][..self.width].copy_from_slice(block.mixed);
-    }
-
-    /// Takes one vector's block in. A block of which nothing is seen (its sum is 0) changes nothing.
+    /// Takes one vector's block, or segment, in. One of which nothing is seen (its sum is 0) changes nothing.
     #[inline(always)]
     pub(super) fn take<S: Simd>(&mut self, simd: S, vector: usize, block: &Seen<'_>) {
         if block.sum == 0.0 {
@@ -68,7 +56,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// What one vector saw of one block.
+/// What one vector saw of one block, or of one segment.
 pub(super) struct Seen<'a> {
     pub(super) most: f32,
     pub(super) sum: f32,
@@ -76,10 +64,10 @@ pub(super) struct Seen<'a> {
     pub(super) mixed: &'a [f32],
 }
 
-/// Takes a block's slot into the whole.
+/// Takes a segment's slot into the row's.
 pub(super) struct Take<'a, 'b> {
     pub(super) whole: &'b mut Slot<'a>,
-    pub(super) block: Slot<'b>,
+    pub(super) segment: Slot<'b>,
 }
 
 impl Kernel for Take<'_, '_> {
@@ -87,25 +75,25 @@ impl Kernel for Take<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { whole, block } = self;
-        for vector in 0..block.most.len() {
-            let mixed = &block.mixed[vector * block.width..][..block.width];
-            let seen = Seen { most: block.most[vector], sum: block.sum[vector], mixed };
+        let Self { whole, segment } = self;
+        for vector in 0..segment.most.len() {
+            let mixed = &segment.mixed[vector * segment.width..][..segment.width];
+            let seen = Seen { most: segment.most[vector], sum: segment.sum[vector], mixed };
             whole.take(simd, vector, &seen);
         }
     }
 }
 
 /// Writes a unit's results, `o / l`, to `[tokens, heads, width]`.
-pub(super) struct Finish<'a, T> {
-    pub(super) unit: &'a Unit<'a>,
+pub(super) struct Finish<'a, 'b, T> {
+    pub(super) unit: &'a Unit<'b>,
     pub(super) slot: Slot<'a>,
     pub(super) heads: usize,
     pub(super) width: usize,
     pub(super) out: Disjoint<'a, T>,
 }
 
-impl<T: Real> Kernel for Finish<'_, T> {
+impl<T: Real> Kernel for Finish<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]

@@ -4,10 +4,14 @@ use crate::isa::Isa;
 use crate::simd::math::exponential;
 use crate::{Options, open};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
 use tandem_contracts::tensor::{Attend, Device, Plane, RowSpan, Run};
 
 const WIDTH: usize = 40;
+
+/// Positions of a segment.
+const SEGMENT: usize = 4 * BLOCK;
 
 /// Sixteen lanes summed by the tree.
 fn tree(mut lanes: Vec<f32>) -> f32 {
@@ -33,29 +37,56 @@ fn naive(
 ) -> Vec<f32> {
     let q: Vec<f32> = q.iter().map(|x| x * how.scale).collect();
     let visible = how.visible(position, keys.len() / WIDTH);
-    let (mut most, mut sum) = sink.map_or((f32::NEG_INFINITY, 0.0f32), |sink| (sink, 1.0));
-    let mut mixed = [0.0f32; WIDTH];
-    for block in visible.start / BLOCK..visible.end.div_ceil(BLOCK) {
-        let places = visible.start.max(block * BLOCK)..visible.end.min((block + 1) * BLOCK);
-        let scores: Vec<f32> = places.clone().map(|k| dot(&q, &keys[k * WIDTH..][..WIDTH])).collect();
-        let block_most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut line = vec![0.0; BLOCK];
-        let mut block_mixed = [0.0f32; WIDTH];
-        for (k, score) in places.zip(scores) {
-            let weight = exponential(score - block_most);
-            line[k % BLOCK] = weight;
-            for (mixed, value) in block_mixed.iter_mut().zip(&values[k * WIDTH..]) {
-                *mixed = weight.mul_add(*value, *mixed);
+    let mut row = State::from(sink);
+    for segment in visible.start / SEGMENT..visible.end.div_ceil(SEGMENT) {
+        let mut state = State::from(None);
+        for block in (segment * SEGMENT..(segment + 1) * SEGMENT).step_by(BLOCK) {
+            let places = visible.start.max(block)..visible.end.min(block + BLOCK);
+            if !places.is_empty() {
+                state.take(&naive_block(&q, (keys, values), places));
             }
         }
-        let lanes = (0..16).map(|i| (line[i] + line[i + 16]) + (line[i + 32] + line[i + 48])).collect();
-        let larger = most.max(block_most);
-        let (keep, add) = (exponential(most - larger), exponential(block_most - larger));
-        sum = sum.mul_add(keep, tree(lanes) * add);
-        mixed.iter_mut().zip(block_mixed).for_each(|(to, x)| *to = to.mul_add(keep, x * add));
-        most = larger;
+        row.take(&state);
     }
-    mixed.iter().map(|x| x * (1.0 / sum)).collect()
+    row.mixed.iter().map(|x| x * (1.0 / row.sum)).collect()
+}
+
+/// `(m, l, o)`.
+struct State {
+    most: f32,
+    sum: f32,
+    mixed: [f32; WIDTH],
+}
+
+impl State {
+    fn from(sink: Option<f32>) -> Self {
+        let (most, sum) = sink.map_or((f32::NEG_INFINITY, 0.0), |sink| (sink, 1.0));
+        Self { most, sum, mixed: [0.0; WIDTH] }
+    }
+
+    fn take(&mut self, other: &Self) {
+        let most = self.most.max(other.most);
+        let (keep, add) = (exponential(self.most - most), exponential(other.most - most));
+        self.sum = self.sum.mul_add(keep, other.sum * add);
+        self.mixed.iter_mut().zip(other.mixed).for_each(|(to, x)| *to = to.mul_add(keep, x * add));
+        self.most = most;
+    }
+}
+
+fn naive_block(q: &[f32], (keys, values): (&[f32], &[f32]), places: Range<usize>) -> State {
+    let scores: Vec<f32> = places.clone().map(|k| dot(q, &keys[k * WIDTH..][..WIDTH])).collect();
+    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut line = [0.0; BLOCK];
+    let mut mixed = [0.0f32; WIDTH];
+    for (k, score) in places.zip(scores) {
+        let weight = exponential(score - most);
+        line[k % BLOCK] = weight;
+        for (mixed, value) in mixed.iter_mut().zip(&values[k * WIDTH..]) {
+            *mixed = weight.mul_add(*value, *mixed);
+        }
+    }
+    let lanes = (0..16).map(|i| (line[i] + line[i + 16]) + (line[i + 32] + line[i + 48])).collect();
+    State { most, sum: tree(lanes), mixed }
 }
 
 fn numbers(seed: usize, count: usize) -> Vec<f32> {

@@ -1,9 +1,11 @@
 //! What is computed together, and how it is cut into parts for threads.
 
+use super::SEGMENT;
+use super::block::{CHUNK, MANY, panel_space};
 use super::plane::{Place, Source};
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
-use tandem_contracts::tensor::{Attend, RowSpan, Run};
+use tandem_contracts::tensor::{Attend, Dtype, RowSpan, Run};
 
 /// Query vectors that share loads of keys and values.
 const VECTORS: usize = 64;
@@ -21,10 +23,29 @@ pub(super) struct Unit<'a> {
     group: usize,
     /// Packed index of the first query.
     token: usize,
-    /// Positions that each query may see, as places in the row.
-    visible: Vec<Range<usize>>,
+    queries: usize,
+    sight: Sight,
     /// Blocks that any of them sees.
     pub(super) blocks: Range<usize>,
+}
+
+/// What queries see.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    causal: bool,
+    window: Option<usize>,
+    /// Position of the first query.
+    position: usize,
+    /// One past the row's last live position.
+    end: usize,
+}
+
+impl Sight {
+    /// Positions that a query may see, as places in the row.
+    fn of(self, query: usize) -> Range<usize> {
+        let Self { causal, window, position, end } = self;
+        Attend { causal, window, ..Attend::causal(1.0) }.visible(position + query, end)
+    }
 }
 
 /// Sizes of a unit's working space, in floats.
@@ -69,10 +90,11 @@ pub(super) fn cut<'a>(
     let group = heads / keys.heads;
     let together = (VECTORS / group).max(1);
     for first in (0..row.queries.len()).step_by(together) {
-        let queries = first..row.queries.len().min(first + together);
-        let visible: Vec<_> = queries.map(|query| how.visible(row.position + query, end)).collect();
-        let start = visible.iter().map(|visible| visible.start).min().unwrap_or(0);
-        let end = visible.iter().map(|visible| visible.end).max().unwrap_or(0);
+        let queries = together.min(row.queries.len() - first);
+        let position = row.position + first;
+        let sight = Sight { causal: how.causal, window: how.window, position, end };
+        // Later queries see no less of the end, and no more of the beginning.
+        let (start, end) = (sight.of(0).start, sight.of(queries - 1).end);
         for shared in 0..keys.heads {
             units.push(Unit {
                 keys,
@@ -81,7 +103,8 @@ pub(super) fn cut<'a>(
                 shared,
                 group,
                 token: row.queries.start + first,
-                visible: visible.clone(),
+                queries,
+                sight,
                 blocks: start / BLOCK..end.div_ceil(BLOCK),
             });
         }
@@ -89,71 +112,97 @@ pub(super) fn cut<'a>(
 }
 
 impl Unit<'_> {
+    #[inline(always)]
     pub(super) fn vectors(&self) -> usize {
-        self.visible.len() * self.group
+        self.queries * self.group
     }
 
     /// Packed query of a vector.
+    #[inline(always)]
     pub(super) fn token(&self, vector: usize) -> usize {
         self.token + vector / self.group
     }
 
     /// Query head of a vector.
+    #[inline(always)]
     pub(super) fn head(&self, vector: usize) -> usize {
         self.shared * self.group + vector % self.group
     }
 
     /// The places of a block that a vector sees.
+    #[inline(always)]
     pub(super) fn places(&self, vector: usize, block: usize) -> Range<usize> {
-        let visible = &self.visible[vector / self.group];
+        let visible = self.sight.of(vector / self.group);
         let place = |position: usize| position.saturating_sub(block * BLOCK).min(BLOCK);
         place(visible.start)..place(visible.end)
     }
 
     /// The live places of a block, and where they lie.
-    pub(super) fn stripes(&self, block: usize, stripes: &mut Vec<Stripe>) {
-        stripes.clear();
+    #[inline(always)]
+    pub(super) fn stripes(&self, block: usize) -> impl Iterator<Item = Stripe> {
         let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
         let first = self.runs.partition_point(|run| run.positions.end <= start);
-        for run in self.runs[first..].iter().take_while(|run| run.positions.start < end) {
+        let live = self.runs[first..].iter().take_while(move |run| run.positions.start < end);
+        live.map(move |run| {
             let from = run.positions.start.max(start);
-            stripes.push(Stripe {
+            Stripe {
                 places: from - start..run.positions.end.min(end) - start,
                 row: run.row,
                 column: run.column + from - run.positions.start,
-            });
-        }
+            }
+        })
     }
 
     /// Where the vector of a stripe's column lies in the planes.
+    #[inline(always)]
     pub(super) fn place(&self, stripe: &Stripe, column: usize) -> Place {
         Place { row: stripe.row, head: self.shared, column: stripe.column + column }
     }
 
+    /// The floats as which keys and values are read: those of the planes if few vectors read them in place.
+    #[inline(always)]
+    pub(super) fn read_as(&self) -> Dtype {
+        match (self.keys.in_place(), self.values.in_place()) {
+            (Some(keys), Some(values)) if keys == values && self.vectors() <= MANY => keys,
+            _ => Dtype::F32,
+        }
+    }
+
+    /// Floats that widened keys or values of one block take: none if they are read in place.
+    #[inline(always)]
+    pub(super) fn staged(&self, source: &Source<'_>) -> usize {
+        if source.in_place() == Some(self.read_as()) { 0 } else { BLOCK * source.padded() }
+    }
+
     pub(super) fn extents(&self) -> Extents {
         let width = self.values.padded();
-        let staged =
-            |source: &Source<'_>| if source.direct().is_some() { 0 } else { BLOCK * source.padded() };
-        let working = super::block::CHUNK * width
-            + staged(self.keys)
-            + staged(self.values)
-            + super::block::panel_space(self);
+        let staged = self.staged(self.keys) + self.staged(self.values);
+        let working = CHUNK * width + staged + panel_space(self);
         Extents { vectors: self.vectors(), width, working }
     }
 
-    /// In blocks of one vector.
+    /// Segments that any query sees.
+    fn segments(&self) -> Range<usize> {
+        self.blocks.start / SEGMENT..self.blocks.end.div_ceil(SEGMENT)
+    }
+
+    /// Blocks of a segment that any query sees.
+    pub(super) fn segment(&self, segment: usize) -> Range<usize> {
+        self.blocks.start.max(segment * SEGMENT)..self.blocks.end.min((segment + 1) * SEGMENT)
+    }
+
+    /// In segments of one vector.
     fn cost(&self) -> usize {
-        self.blocks.len() * self.vectors()
+        self.segments().len() * self.vectors()
     }
 }
 
-/// A part: some blocks of a unit.
+/// A part: some segments of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) unit: usize,
-    pub(super) blocks: Range<usize>,
-    /// Where the results go if the unit is cut: one slot from the first stretch, one for each block from
-    /// others.
+    pub(super) segments: Range<usize>,
+    /// Where each segment's `(m, l, o)` goes if the unit is cut.
     pub(super) slots: Option<Range<usize>>,
 }
 
@@ -167,30 +216,31 @@ pub(super) struct Plan {
 /// Parts for each thread, so that a thread that comes late leaves little undone.
 const PARTS: usize = 6;
 
-/// Blocks below which cutting a unit costs more than it saves.
-const FEWEST: usize = 2;
-
 impl Plan {
     /// Cuts units into stretches of about equal cost, unless there are enough of them.
     pub(super) fn new(units: &[Unit<'_>], threads: usize) -> Self {
         let total: usize = units.iter().map(Unit::cost).sum();
         let share = if threads == 1 { usize::MAX } else { total.div_ceil(PARTS * threads) };
-        let (mut stretches, mut slots) = (Vec::new(), 0);
+        let mut plan = Self { stretches: Vec::with_capacity(units.len().max(PARTS * threads)), slots: 0 };
         for (index, unit) in units.iter().enumerate() {
-            let blocks = unit.blocks.len();
-            let most = (share / unit.vectors().max(1)).max(FEWEST);
-            let pieces = blocks.div_ceil(most).max(1);
+            let segments = unit.segments();
+            let most = (share / unit.vectors().max(1)).max(1);
+            let pieces = segments.len().div_ceil(most).max(1);
+            let cut = |piece: usize| segments.start + segments.len() * piece / pieces;
             for piece in 0..pieces {
-                let cut = |piece: usize| unit.blocks.start + blocks * piece / pieces;
                 let own = cut(piece)..cut(piece + 1);
-                let count = if piece == 0 { 1 } else { own.len() };
-                let length = count * unit.extents().slot();
-                let place = (pieces > 1).then_some(slots..slots + length);
-                slots = place.as_ref().map_or(slots, |place| place.end);
-                stretches.push(Stretch { unit: index, blocks: own, slots: place });
+                let slots = (pieces > 1).then(|| plan.lay(own.len() * unit.extents().slot()));
+                plan.stretches.push(Stretch { unit: index, segments: own, slots });
             }
         }
-        Self { stretches, slots }
+        plan
+    }
+
+    /// The next `count` floats of what stretches leave behind.
+    fn lay(&mut self, count: usize) -> Range<usize> {
+        let start = self.slots;
+        self.slots += count;
+        start..self.slots
     }
 
     pub(super) fn stretches(&self) -> &[Stretch] {

@@ -1,16 +1,23 @@
 //! Weighted sums of a block's values.
 
-use super::rows::Rows;
+use super::rows::{Rows, Soon};
 use super::{CHUNK, Chunk, Lines, Stripe, View};
+use crate::number::Real;
 use crate::simd::{LANES, Simd};
 use std::array::from_fn;
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
 
 /// Writes each vector's `o_b` to `mixed`, `[CHUNK, padded width]`. Hidden values are not touched at all,
-/// because their weight of 0 would make NaN of an infinity.
+/// because their weight of 0 would make NaN of an infinity. The first chunk asks for the next keys meanwhile.
 #[inline(always)]
-pub(super) fn fill<S: Simd>(simd: S, chunk: &Chunk<'_>, view: &View<'_>, weights: &Lines, mixed: &mut [f32]) {
+pub(super) fn fill<S: Simd, T: Real>(
+    simd: S,
+    chunk: &Chunk<'_>,
+    view: &View<'_, T>,
+    weights: &Lines,
+    mixed: &mut [f32],
+) {
     let width = mixed.len() / CHUNK;
     mixed[..chunk.count * width].fill(0.0);
     let visible = &chunk.visible[..chunk.count];
@@ -18,44 +25,46 @@ pub(super) fn fill<S: Simd>(simd: S, chunk: &Chunk<'_>, view: &View<'_>, weights
     let end = visible.iter().map(|places| places.end).min().unwrap_or(0);
     // Places that all vectors see; neighbouring queries differ by a few places before and after.
     let common = start.min(end)..end;
-    for stripe in view.stripes {
+    let soon = if chunk.first == 0 { view.soon } else { Soon::NONE };
+    for stripe in view.unit.stripes(view.block) {
         for (vector, places) in visible.iter().enumerate() {
             let before = places.start..places.end.min(common.start);
-            add(simd, (view, stripe, before), weights, vector..vector + 1, mixed);
+            add(simd, (view, &stripe, before, Soon::NONE), weights, vector..vector + 1, mixed);
         }
-        add(simd, (view, stripe, common.clone()), weights, 0..chunk.count, mixed);
+        add(simd, (view, &stripe, common.clone(), soon), weights, 0..chunk.count, mixed);
         for (vector, places) in visible.iter().enumerate() {
             let after = places.start.max(common.end)..places.end;
-            add(simd, (view, stripe, after), weights, vector..vector + 1, mixed);
+            add(simd, (view, &stripe, after, Soon::NONE), weights, vector..vector + 1, mixed);
         }
     }
 }
 
 /// Adds the values of those places that lie in the stripe.
 #[inline(always)]
-fn add<S: Simd>(
+fn add<S: Simd, T: Real>(
     simd: S,
-    (view, stripe, places): (&View<'_>, &Stripe, Range<usize>),
+    (view, stripe, places, soon): (&View<'_, T>, &Stripe, Range<usize>, Soon),
     weights: &Lines,
     vectors: Range<usize>,
     mixed: &mut [f32],
 ) {
     let places = places.start.max(stripe.places.start)..places.end.min(stripe.places.end);
     if !places.is_empty() {
-        let elements = view.values.from(stripe, places.start);
+        let elements = view.values.from(view.unit, stripe, places.start);
         let rows = Rows::new(elements, view.values.step, places.len(), mixed.len() / CHUNK);
-        let rows = rows.cold(view.values.cold);
-        Values { rows, first: places.start }.mix(simd, weights, vectors, mixed);
+        Values { rows, soon, first: places.start }.mix(simd, weights, vectors, mixed);
     }
 }
 
 /// Consecutive values, those of the places of the block from `first` on.
-struct Values<'a> {
-    rows: Rows<'a>,
+struct Values<'a, T> {
+    rows: Rows<'a, T>,
+    /// By place of the block.
+    soon: Soon,
     first: usize,
 }
 
-impl Values<'_> {
+impl<T: Real> Values<'_, T> {
     /// Adds the values to the sums of some vectors.
     #[inline(always)]
     fn mix<S: Simd>(&self, simd: S, weights: &Lines, vectors: Range<usize>, mixed: &mut [f32]) {
@@ -117,11 +126,13 @@ impl Values<'_> {
             *weights = &line[self.first..][..self.rows.count()];
         }
         for place in 0..self.rows.count() {
-            self.rows.prefetch(simd, place);
+            if column == 0 {
+                self.soon.ask(simd, self.first + place);
+            }
             let mut values = [simd.splat(0.0); D];
             for (d, value) in values.iter_mut().enumerate() {
                 // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
-                *value = simd.load(unsafe { self.rows.vector(place, column / LANES + d) });
+                *value = T::load(simd, unsafe { self.rows.vector(place, column / LANES + d) });
             }
             for (sums, weights) in sums.iter_mut().zip(&weights) {
                 let weight = simd.splat(weights[place]);

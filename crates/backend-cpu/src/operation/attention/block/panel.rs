@@ -9,6 +9,7 @@
 
 use super::score::soften;
 use super::{CHUNK, Chunk, Lines, View};
+use crate::number::Real;
 use crate::simd::{LANES, Simd};
 use tandem_contracts::tensor::attention::BLOCK;
 
@@ -17,14 +18,14 @@ const GROUPS: usize = BLOCK / LANES;
 
 /// Turns a block's keys. Places that are not live become arbitrary.
 #[inline(always)]
-pub(super) fn turn<'a, S: Simd>(simd: S, view: &View<'_>, space: &'a mut [f32]) -> &'a [f32] {
+pub(super) fn turn<'a, S: Simd, T: Real>(simd: S, view: &View<'_, T>, space: &'a mut [f32]) -> &'a [f32] {
     let width = space.len() / BLOCK;
     for (group, space) in space.chunks_exact_mut(LANES * width).enumerate() {
-        let mut keys: [&[[f32; LANES]]; LANES] = [&[]; LANES];
-        for stripe in view.stripes {
+        let mut keys: [&[[T; LANES]]; LANES] = [&[]; LANES];
+        for stripe in view.unit.stripes(view.block) {
             let first = stripe.places.start.max(group * LANES);
             for place in first..stripe.places.end.min((group + 1) * LANES) {
-                keys[place % LANES] = view.keys.from(stripe, place)[..width].as_chunks().0;
+                keys[place % LANES] = view.keys.from(view.unit, &stripe, place)[..width].as_chunks().0;
             }
         }
         let (to, _) = space.as_chunks_mut::<LANES>();
@@ -32,7 +33,7 @@ pub(super) fn turn<'a, S: Simd>(simd: S, view: &View<'_>, space: &'a mut [f32]) 
             let mut rows = [simd.splat(0.0); LANES];
             for (row, key) in rows.iter_mut().zip(keys) {
                 if let Some(key) = key.get(vector) {
-                    *row = simd.load(key);
+                    *row = T::load(simd, key);
                 }
             }
             let columns = simd.transpose(&rows);
@@ -51,10 +52,10 @@ pub(super) fn fits(width: usize) -> bool {
 
 /// Writes the scores of all live places that some vector sees. Only for keys that [`fits`] takes.
 #[inline(always)]
-pub(super) fn fill<S: Simd>(
+pub(super) fn fill<S: Simd, T: Real>(
     simd: S,
     chunk: &Chunk<'_>,
-    (view, panel): (&View<'_>, &[f32]),
+    (view, panel): (&View<'_, T>, &[f32]),
     soft_cap: Option<f32>,
     lines: &mut Lines,
 ) {
@@ -100,9 +101,9 @@ fn fill_width<S: Simd, const N: usize>(
 
 /// Places that are not live have no score.
 #[inline(always)]
-fn hide(view: &View<'_>, lines: &mut Lines, count: usize) {
+fn hide<T>(view: &View<'_, T>, lines: &mut Lines, count: usize) {
     let mut end = 0;
-    for stripe in view.stripes {
+    for stripe in view.unit.stripes(view.block) {
         if end < stripe.places.start {
             lines[..count].iter_mut().for_each(|line| line[end..stripe.places.start].fill(f32::NEG_INFINITY));
         }

@@ -1,37 +1,27 @@
 //! Keys or values as rows of floats at even steps, whose bounds are checked once and not in every inner loop.
 
+use crate::number::Real;
 use crate::simd::{LANES, Simd};
 
 /// `count` rows of `width` floats, a multiple of sixteen, the first at the first element.
 ///
 /// Invariant: all of them lie within the elements.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows<'a> {
-    elements: &'a [f32],
+pub(super) struct Rows<'a, T> {
+    elements: &'a [T],
     step: usize,
     count: usize,
     width: usize,
-    /// Whether rows are read for the first time, so that it pays to ask for them in advance.
-    cold: bool,
 }
 
-/// Rows that are asked for ahead of the one in work: about what a core gets through while memory answers.
-const AHEAD: usize = 16;
-
-impl<'a> Rows<'a> {
+impl<'a, T: Real> Rows<'a, T> {
     /// # Panics
     /// The rows do not lie within the elements.
     #[inline(always)]
-    pub(super) fn new(elements: &'a [f32], step: usize, count: usize, width: usize) -> Self {
+    pub(super) fn new(elements: &'a [T], step: usize, count: usize, width: usize) -> Self {
         assert!(count > 0 && width.is_multiple_of(LANES), "rows are whole vectors");
         assert!((count - 1) * step + width <= elements.len(), "rows outside their plane");
-        Self { elements, step, count, width, cold: false }
-    }
-
-    /// The same, said to be read for the first time or not.
-    #[inline(always)]
-    pub(super) fn cold(self, cold: bool) -> Self {
-        Self { cold, ..self }
+        Self { elements, step, count, width }
     }
 
     /// How many there are.
@@ -40,28 +30,48 @@ impl<'a> Rows<'a> {
         self.count
     }
 
-    /// Asks for the row that will be read some time after this one.
-    #[inline(always)]
-    pub(super) fn prefetch<S: Simd>(&self, simd: S, row: usize) {
-        if !self.cold {
-            return;
-        }
-        // It may lie outside the elements: in the plane's next block, or nowhere.
-        let start = self.elements.as_ptr().wrapping_add((row + AHEAD) * self.step);
-        for vector in 0..self.width / LANES {
-            simd.prefetch(start.wrapping_add(vector * LANES));
-        }
-    }
-
     /// Sixteen floats of a row.
     ///
     /// # Safety
     /// There is such a row, and it has as many vectors.
     #[inline(always)]
-    pub(super) unsafe fn vector(&self, row: usize, vector: usize) -> &'a [f32; LANES] {
+    pub(super) unsafe fn vector(&self, row: usize, vector: usize) -> &'a [T; LANES] {
         debug_assert!(row < self.count && (vector + 1) * LANES <= self.width);
         // SAFETY: the row and its `width` floats lie within the elements (the invariant), the vector within those.
         unsafe { &*self.elements.as_ptr().add(row * self.step + vector * LANES).cast() }
+    }
+}
+
+/// Rows that will be read soon. Each is asked for when its like is read, so that memory works while the core does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Soon {
+    start: *const u8,
+    /// In bytes.
+    step: usize,
+    lines: usize,
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+impl Soon {
+    /// Nothing.
+    pub(super) const NONE: Self = Self { start: std::ptr::null(), step: 0, lines: 0 };
+
+    /// Rows of `width` elements at even steps from the first element on. There may be fewer than are asked for.
+    #[inline(always)]
+    pub(super) fn new<T>(elements: &[T], step: usize, width: usize) -> Self {
+        let lines = (width * size_of::<T>()).div_ceil(LINE);
+        Self { start: elements.as_ptr().cast(), step: step * size_of::<T>(), lines }
+    }
+
+    /// Asks for one of the rows, which may lie anywhere.
+    #[inline(always)]
+    pub(super) fn ask<S: Simd>(&self, simd: S, row: usize) {
+        let start = self.start.wrapping_add(row * self.step);
+        for line in 0..self.lines {
+            simd.prefetch(start.wrapping_add(line * LINE));
+        }
     }
 }
 
@@ -81,5 +91,19 @@ mod tests {
     #[should_panic(expected = "outside")]
     fn rows_that_do_not_fit_are_refused() {
         Rows::new(&[0.0; 95], 32, 3, 32);
+    }
+
+    #[test]
+    fn rows_that_are_asked_for_span_whole_lines() {
+        let soon = Soon::new(&[0u16; 100], 50, 40);
+        assert_eq!((soon.step, soon.lines), (100, 2));
+        struct Ask;
+        impl crate::simd::Kernel for Ask {
+            type Output = ();
+            fn run<S: Simd>(self, simd: S) {
+                Soon::NONE.ask(simd, 7);
+            }
+        }
+        crate::simd::dispatch(crate::isa::Isa::detected(), Ask);
     }
 }

@@ -1,27 +1,32 @@
 //! Scores: dot products of a chunk's queries with a block's keys.
 
-use super::rows::Rows;
+use super::rows::{Rows, Soon};
 use super::{CHUNK, Chunk, Lines, View};
+use crate::number::Real;
 use crate::simd::{LANES, Simd, math};
 
-/// Writes the scores of all live places that some vector sees.
+/// Writes the scores of all live places that some vector sees. The first chunk asks for the values meanwhile.
 #[inline(always)]
-pub(super) fn fill<S: Simd>(
+pub(super) fn fill<S: Simd, T: Real>(
     simd: S,
     chunk: &Chunk<'_>,
-    view: &View<'_>,
+    view: &View<'_, T>,
     soft_cap: Option<f32>,
     lines: &mut Lines,
 ) {
     let (union, width) = (chunk.union(), chunk.queries[0].len());
-    for stripe in view.stripes {
+    for stripe in view.unit.stripes(view.block) {
         let places = stripe.places.start.max(union.start)..stripe.places.end.min(union.end);
         if places.is_empty() {
             continue;
         }
-        let elements = view.keys.from(stripe, places.start);
-        let rows = Rows::new(elements, view.keys.step, places.len(), width).cold(view.keys.cold);
-        let keys = Keys { rows, soft_cap };
+        let elements = view.keys.from(view.unit, &stripe, places.start);
+        let soon = match chunk.first {
+            0 => view.values.soon(view.unit, &stripe, places.start),
+            _ => Soon::NONE,
+        };
+        let rows = Rows::new(elements, view.keys.step, places.len(), width);
+        let keys = Keys { rows, soon, soft_cap };
         match chunk.count {
             1 => keys.score::<S, 1, 16>(simd, &chunk.queries, lines, places.start),
             2 => keys.score::<S, 2, 8>(simd, &chunk.queries, lines, places.start),
@@ -32,12 +37,14 @@ pub(super) fn fill<S: Simd>(
 }
 
 /// Consecutive keys.
-struct Keys<'a> {
-    rows: Rows<'a>,
+struct Keys<'a, T> {
+    rows: Rows<'a, T>,
+    /// Their values.
+    soon: Soon,
     soft_cap: Option<f32>,
 }
 
-impl Keys<'_> {
+impl<T: Real> Keys<'_, T> {
     /// Scores of the first `Q` queries with all keys, `K` keys at a time; `Q * K` is at most 16.
     #[inline(always)]
     fn score<S: Simd, const Q: usize, const K: usize>(
@@ -53,7 +60,7 @@ impl Keys<'_> {
         }
         for first in (0..self.rows.count()).step_by(K) {
             for k in 0..K {
-                self.rows.prefetch(simd, first + k);
+                self.soon.ask(simd, first + k);
             }
             let sums = self.dots::<S, Q, K>(simd, &own, first);
             let mut scores = [0.0; LANES];
@@ -111,7 +118,7 @@ impl Keys<'_> {
         for vector in 0..queries[0].len() {
             for k in 0..K {
                 // SAFETY: the row is below the count, and rows are as wide as queries.
-                let key = simd.load(unsafe { self.rows.vector(rows[k], vector) });
+                let key = T::load(simd, unsafe { self.rows.vector(rows[k], vector) });
                 for (sums, query) in sums.iter_mut().zip(queries) {
                     sums[k] = simd.fma(simd.load(&query[vector]), key, sums[k]);
                 }
