@@ -28,6 +28,10 @@ impl Backend for CpuDevice {
         creation::upload(self, bytes, dtype, shape)
     }
 
+    fn upload_with(&self, dtype: Dtype, shape: &[usize], fill: &mut dyn FnMut(&mut [u8])) -> Result<Tensor> {
+        creation::upload_with(self, dtype, shape, fill)
+    }
+
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         creation::download(self, x)
     }

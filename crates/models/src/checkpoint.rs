@@ -68,7 +68,18 @@ impl<'a> Checkpoint<'a> {
     /// A malformed or unknown file or configuration; the error names the file, and the tensor where it is about one.
     pub fn open(source: Source<'a>) -> Result<Self> {
         match source {
-            Source::Gguf(file) => Self::open_gguf(file),
+            Source::Gguf(file) => {
+                let gguf = Gguf::parse(file)?;
+                let vocabulary = match gguf.value("tokenizer.ggml.model") {
+                    Some(_) => Some(GgufVocabulary::read(&gguf)?),
+                    None => None,
+                };
+                let mut checkpoint = Self::of_gguf(gguf)?;
+                if let Some(vocabulary) = &vocabulary {
+                    checkpoint.config.add_end_tokens(&vocabulary.end_tokens());
+                }
+                Ok(Self { vocabulary, ..checkpoint })
+            }
             Source::Safetensors { config, generation, index, files } => {
                 let mut config = Config::from_json(config).map_err(|error| error.in_file(CONFIG))?;
                 if let Some(generation) = generation {
@@ -81,19 +92,22 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    fn open_gguf(file: File<'a>) -> Result<Self> {
-        let gguf = Gguf::parse(file)?;
-        let mut config = Config::from_gguf(&gguf)?;
-        let vocabulary = match gguf.value("tokenizer.ggml.model") {
-            Some(_) => Some(GgufVocabulary::read(&gguf)?),
-            None => None,
-        };
-        if let Some(vocabulary) = &vocabulary {
-            config.add_end_tokens(&vocabulary.end_tokens());
+    /// Reads what a session needs: as [`Self::open`], but the vocabulary of a GGUF file stays unread.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_session(source: Source<'a>) -> Result<Self> {
+        match source {
+            Source::Gguf(file) => Self::of_gguf(Gguf::parse(file)?),
+            other @ Source::Safetensors { .. } => Self::open(other),
         }
+    }
+
+    fn of_gguf(gguf: Gguf<'a>) -> Result<Self> {
+        let config = Config::from_gguf(&gguf)?;
         let name = gguf.value("general.name").and_then(Value::as_text).map(str::to_owned);
         let weights = Weights::gguf(gguf, config.heads, config.shared_heads);
-        Ok(Self { config, weights, vocabulary, name })
+        Ok(Self { config, weights, vocabulary: None, name })
     }
 
     /// Hyper-parameters.
@@ -106,6 +120,11 @@ impl<'a> Checkpoint<'a> {
         self.vocabulary.as_ref()
     }
 
+    /// As [`Self::vocabulary`], taken out.
+    pub fn into_vocabulary(self) -> Option<GgufVocabulary> {
+        self.vocabulary
+    }
+
     /// The model's name, where the file has one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -116,7 +135,21 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// A tensor that is missing, left over, of a wrong shape or type, or malformed; a precision that the device does
     /// not have; or the device's own.
-    pub fn load(mut self, device: &Device, options: Options) -> Result<Box<dyn Session>> {
+    pub fn load(self, device: &Device, options: Options) -> Result<Box<dyn Session>> {
+        self.load_releasing(device, options, &|_| ())
+    }
+
+    /// As [`Self::load`], and tells which of the files' bytes are not needed any more, tensor by tensor: a mapped
+    /// file's pages can go as its weights come.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_releasing(
+        mut self,
+        device: &Device,
+        options: Options,
+        release: &dyn Fn(&[u8]),
+    ) -> Result<Box<dyn Session>> {
         let family = family::find(self.config.family)?;
         let declaration: Declaration = (family.declare)(&self.config);
         let precision = precision(device, options.precision)?;
@@ -127,7 +160,7 @@ impl<'a> Checkpoint<'a> {
         let computed = device.traits().compute_dtype;
         let cache = options.cache.unwrap_or_else(|| cache(precision, computed, self.config.activations));
         let geometry = Geometry::new(declaration.cached(), cache)?;
-        let mut loader = Loader { weights: &mut self.weights, config: &self.config, device };
+        let mut loader = Loader { weights: &mut self.weights, config: &self.config, device, release };
         let decoder = Decoder::load(&declaration, &mut loader)?;
         let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable: true };
         Ok(Box::new(DecoderSession::new(device, decoder, geometry, capabilities, precision)))

@@ -77,7 +77,7 @@ impl Decoder {
             true => None,
             false => Some(loader.linear(declaration.head, config.vocabulary, config.hidden)?),
         };
-        loader.weights.finish()?;
+        loader.finish()?;
         Ok(Self { embedding, blocks, norm, head })
     }
 

@@ -3,7 +3,7 @@
 //! Weights are mapped, so that a file larger than memory is no error here and its pages are read when they are used.
 
 use crate::error::{Error, Result};
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use serde_json::Value;
 use std::{
     fs, io,
@@ -40,6 +40,24 @@ impl Mapped {
 
     fn file(&self) -> File<'_> {
         File { name: &self.name, bytes: &self.bytes }
+    }
+
+    /// Where in the file these bytes lie, if they are of this mapping.
+    fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
+        let offset = (bytes.as_ptr() as usize).checked_sub(self.bytes.as_ptr() as usize)?;
+        (offset.checked_add(bytes.len())? <= self.bytes.len()).then_some(offset)
+    }
+
+    /// Lets the system have the pages of these bytes; they are read again should they be looked at once more.
+    fn release(&self, bytes: &[u8]) {
+        let Some(offset) = self.offset_of(bytes) else { return };
+        // SAFETY: the mapping is read-only and of a file, so what is dropped are copies of the file's pages: a later
+        // look finds the same bytes. The range lies inside the mapping.
+        let advised =
+            unsafe { self.bytes.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, bytes.len()) };
+        if let Err(error) = advised {
+            tracing::debug!("pages of {} stay: {error}", self.name);
+        }
     }
 }
 
@@ -97,6 +115,11 @@ impl ModelFiles {
     /// What stands beside the weights; `None` for a GGUF file, which carries everything itself.
     pub(crate) fn folder(&self) -> Option<&Folder> {
         self.folder.as_ref()
+    }
+
+    /// Lets the system have the pages of bytes of the weight files that were read for good.
+    pub(crate) fn release(&self, bytes: &[u8]) {
+        self.weights.iter().for_each(|file| file.release(bytes));
     }
 
     /// Hands the bytes to `read`, in the form in which models are opened.

@@ -6,11 +6,12 @@ use crate::{
     error::{Error, Result},
     model_files::ModelFiles,
 };
+use std::sync::Arc;
 use tandem_contracts::{
     tensor::{self, ErrorKind, OpenDevice, Precision},
     text::{TokenId, Vocabulary},
 };
-use tandem_engine::{Config, EngineHandle};
+use tandem_engine::{Config, Starting};
 use tandem_models::{Checkpoint, Options, weights::GgufVocabulary};
 use tandem_serve::{
     model::{Defaults, ModelText, ServedModel},
@@ -22,31 +23,55 @@ use tandem_serve::{
 /// # Errors
 /// A file, a configuration or a device that cannot be used.
 pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedModel> {
-    let files = ModelFiles::open(&arguments.model)?;
-    let (text, name) = files.with_source(|source| {
-        let checkpoint = Checkpoint::open(source).map_err(|error| unusable(&files, error))?;
-        let text = text(&files, checkpoint.vocabulary(), &checkpoint.config().end_tokens)?;
-        Ok((text, checkpoint.name().unwrap_or(files.name()).to_owned()))
-    })?;
+    let files = Arc::new(ModelFiles::open(&arguments.model)?);
+    let Head { name, end_tokens, vocabulary } = head(&files)?;
+    let start = |count| engine(&files, arguments, Config { vocabulary: Some(count), ..config.clone() });
+    // A GGUF file tells the size of its vocabulary, so that weights are loaded while the tokeniser is built.
+    let early = vocabulary.as_ref().map(|vocabulary| start(vocabulary.tokens.len())).transpose()?;
+    let text = text(&files, vocabulary, &end_tokens)?;
+    let starting = early.map_or_else(|| start(text.tokenizer.len()), Ok)?;
     let defaults = files.folder().and_then(|folder| folder.generation.as_deref());
     let defaults = defaults.map_or_else(Defaults::default, Defaults::from_generation_config);
-    let config = Config { vocabulary: Some(text.tokenizer.len()), ..config };
-    let engine = engine(files, arguments, config)?;
+    drop(files);
+    let engine = starting.wait().map_err(unstartable)?;
     Ok(ServedModel::new(name, engine, text, defaults))
 }
 
-/// The device, the model and their thread.
-fn engine(files: ModelFiles, arguments: &cli::Model, config: Config) -> Result<EngineHandle> {
+/// What a model's files say besides its weights.
+struct Head {
+    name: String,
+    end_tokens: Vec<TokenId>,
+    vocabulary: Option<GgufVocabulary>,
+}
+
+fn head(files: &ModelFiles) -> Result<Head> {
+    files.with_source(|source| {
+        let checkpoint = Checkpoint::open(source).map_err(|error| unusable(files, error))?;
+        Ok(Head {
+            name: checkpoint.name().unwrap_or(files.name()).to_owned(),
+            end_tokens: checkpoint.config().end_tokens.clone(),
+            vocabulary: checkpoint.into_vocabulary(),
+        })
+    })
+}
+
+/// The device, the model and their thread, which may still be loading.
+fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Result<Starting> {
     let options = Options { precision: arguments.precision.map(precision), ..Options::default() };
+    let files = Arc::clone(files);
     let build = move |device: &tensor::Device| {
         files.with_source(|source| {
-            let load = || Checkpoint::open(source)?.load(device, options);
+            let release = |bytes: &[u8]| files.release(bytes);
+            let load = || Checkpoint::open_session(source)?.load_releasing(device, options, &release);
             load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
         })
     };
     let open = open_device(arguments)?;
-    tandem_engine::spawn(open, build, config, Box::new(SystemClock::new()))
-        .map_err(|error| Error::new("the model could not be started").because(error))
+    tandem_engine::start(open, build, config, Box::new(SystemClock::new())).map_err(unstartable)
+}
+
+fn unstartable(error: tandem_engine::Error) -> Error {
+    Error::new("the model could not be started").because(error)
 }
 
 fn precision(typed: cli::Precision) -> Precision {
@@ -94,18 +119,15 @@ fn unusable(files: &ModelFiles, error: tandem_models::Error) -> Error {
 }
 
 /// Tokeniser and template, from the GGUF file's metadata or from the files beside the weights.
-fn text(
-    files: &ModelFiles,
-    vocabulary: Option<&GgufVocabulary>,
-    end_tokens: &[TokenId],
-) -> Result<ModelText> {
+fn text(files: &ModelFiles, vocabulary: Option<GgufVocabulary>, end_tokens: &[TokenId]) -> Result<ModelText> {
     let (tokenizer, template) = match (files.folder(), vocabulary) {
         (Some(folder), _) => {
             let special = folder.special_tokens(end_tokens);
             (Tokenizer::from_json(&folder.tokenizer, special), folder.chat_template.clone())
         }
         (None, Some(vocabulary)) => {
-            (Tokenizer::from_gguf(text_vocabulary(vocabulary, end_tokens)), vocabulary.chat_template.clone())
+            let template = vocabulary.chat_template.clone();
+            (Tokenizer::from_gguf(text_vocabulary(vocabulary, end_tokens)), template)
         }
         (None, None) => {
             return Err(Error::new(format!("{} carries no vocabulary", files.name()))
@@ -118,14 +140,14 @@ fn text(
 }
 
 /// A file's vocabulary, as the text side takes it.
-fn text_vocabulary(file: &GgufVocabulary, end_tokens: &[TokenId]) -> tandem_serve::text::GgufVocabulary {
+fn text_vocabulary(file: GgufVocabulary, end_tokens: &[TokenId]) -> tandem_serve::text::GgufVocabulary {
     tandem_serve::text::GgufVocabulary {
-        model: file.model.clone(),
-        pre: file.pre_tokenizer.clone(),
-        tokens: file.tokens.clone(),
-        kinds: file.token_types.clone(),
-        scores: file.scores.clone(),
-        merges: file.merges.clone(),
+        model: file.model,
+        pre: file.pre_tokenizer,
+        tokens: file.tokens,
+        kinds: file.token_types,
+        scores: file.scores,
+        merges: file.merges,
         begin: file.begin,
         end: file.end,
         more_ends: end_tokens.to_vec(),

@@ -10,6 +10,7 @@ use half::{bf16, f16};
 
 behaviours!("creation":
     uploads_come_back_byte_for_byte,
+    filled_uploads_are_uploads,
     handles_describe_their_value,
     typed_uploads_and_downloads,
     full_repeats_one_value,
@@ -55,6 +56,22 @@ pub fn handles_describe_their_value(device: &Device) -> Outcome {
     let traits = device.traits();
     holds("every device is exact", traits.precisions.contains(&Precision::Exact))?;
     holds("models compute in floats", traits.compute_dtype.is_float())
+}
+
+/// `upload_with` gives what `upload` gives of the bytes that were written, and refuses what `upload` refuses.
+pub fn filled_uploads_are_uploads(device: &Device) -> Outcome {
+    for dtype in [Dtype::F32, Dtype::F16, Dtype::U32, Dtype::U8, Dtype::Bool] {
+        let bytes: Vec<u8> = (0..6 * dtype.size()).map(|i| (i % 2) as u8).collect();
+        let x = device.upload_with(dtype, &[2, 3], &mut |out| out.copy_from_slice(&bytes))?;
+        holds(
+            format!("{dtype:?}"),
+            device.download(&x)? == bytes && x.shape() == [2, 3] && x.dtype() == dtype,
+        )?;
+    }
+    let empty = device.upload_with(Dtype::F32, &[2, 0], &mut |out| out.fill(1))?;
+    holds("nothing", device.download(&empty)?.is_empty())?;
+    let huge = device.upload_with(Dtype::F32, &[usize::MAX, 2], &mut |_| ());
+    holds("too many elements", huge.is_err())
 }
 
 /// `upload_f32`, `upload_i32` and `to_vec` agree with bytes, and `to_vec` refuses another type.

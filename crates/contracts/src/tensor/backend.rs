@@ -182,6 +182,17 @@ pub trait Backend: fmt::Debug {
 
     // ---- provided: what fuses ----
 
+    /// Copies in what `fill` writes: row-major little-endian bytes, all of them, in place of what it finds. For what
+    /// is converted on its way in, so that a device may have it written where it is to stay.
+    ///
+    /// # Errors
+    /// As [`Backend::upload`].
+    fn upload_with(&self, dtype: Dtype, shape: &[usize], fill: &mut dyn FnMut(&mut [u8])) -> Result<Tensor> {
+        let mut bytes = vec![0; super::shape::elements("upload", shape)? * dtype.size()];
+        fill(&mut bytes);
+        self.upload(&bytes, dtype, shape)
+    }
+
     /// Copies elements of a host type in.
     ///
     /// # Errors

@@ -3,13 +3,19 @@
 use super::{Norm, Projection};
 use crate::{config::Config, error::Result, weights::Weights};
 use std::rc::Rc;
-use tandem_contracts::tensor::{Device, Linear, Rope};
+use tandem_contracts::tensor::{Device, Linear, Rope, Weight};
+
+/// A prepared weight of at least so many bytes gives its buffers back to the system at once, so that few large
+/// weights do not leave their size behind. Those of smaller ones are worth keeping for the next.
+const LARGE: usize = 16 << 20;
 
 /// What layers are loaded with.
 pub(crate) struct Loader<'l, 'a> {
     pub(crate) weights: &'l mut Weights<'a>,
     pub(crate) config: &'l Config,
     pub(crate) device: &'l Device,
+    /// Told the files' bytes that are not needed any more.
+    pub(crate) release: &'l dyn Fn(&[u8]),
 }
 
 impl Loader<'_, '_> {
@@ -23,7 +29,25 @@ impl Loader<'_, '_> {
     pub(crate) fn linear(&mut self, path: &str, outputs: usize, inputs: usize) -> Result<Linear> {
         let scheme = self.config.quantization.of(path);
         let weight = self.weights.matrix(path, scheme, [outputs, inputs], self.device)?;
-        Ok(self.device.prepare_linear(&[weight])?)
+        self.prepare(vec![weight])
+    }
+
+    /// Lays weights out, and lets go of all that they came from.
+    fn prepare(&mut self, weights: Vec<Weight>) -> Result<Linear> {
+        let linear = self.device.prepare_linear(&weights)?;
+        drop(weights);
+        self.weights.drain_taken().for_each(self.release);
+        if linear.bytes() >= LARGE {
+            self.device.trim();
+        }
+        Ok(linear)
+    }
+
+    /// Ends loading: no tensor may be left over, and no buffer stays behind.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.weights.drain_taken().for_each(self.release);
+        self.device.trim();
+        self.weights.finish()
     }
 
     /// Modules that read the same input, joined by their outputs.
@@ -40,7 +64,7 @@ impl Loader<'_, '_> {
                 self.weights.matrix(path, scheme, [*outputs, inputs], self.device)
             })
             .collect::<Result<Vec<_>>>()?;
-        let linear = self.device.prepare_linear(&weights)?;
+        let linear = self.prepare(weights)?;
         if !bias {
             return Ok(Projection { linear, bias: None });
         }

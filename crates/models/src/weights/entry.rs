@@ -4,7 +4,7 @@
 //! enter no arithmetic; infinite scales are refused.
 
 use super::{
-    gguf::{Block, Planes},
+    gguf::{Block, Factors},
     microscaling::Format,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -66,15 +66,12 @@ impl<'a> Entry<'a> {
             return self.dense(&shape, device).map(Weight::Dense);
         };
         self.require_shape(&shape)?;
-        let mut planes = Planes::default();
-        block.unpack(&self.rows_in_order(), &mut planes);
-        upload_affine(
-            block.affine(),
-            shape,
-            [&planes.codes, &planes.scales, &planes.biases],
-            Dtype::F16,
-            device,
-        )
+        let (blocks, format) = (self.rows_in_order(), block.affine());
+        let Factors { scales, biases } = block.factors(&blocks);
+        let [scales, biases] = upload_factors(format, shape, [&scales, &biases], Dtype::F16, device)?;
+        let words = [shape[0], format.words(shape[1])];
+        let codes = device.upload_with(Dtype::U32, &words, &mut |codes| block.unpack(&blocks, codes))?;
+        Ok(Weight::Affine(Quantized { codes, scales, biases, format }))
     }
 
     fn dense(&self, shape: &[usize], device: &Device) -> Result<Tensor> {
@@ -105,7 +102,10 @@ impl<'a> Entry<'a> {
         biases.require_encoding("biases", dtype)?;
         scales.require_shape(&[outputs, format.groups(inputs)])?;
         biases.require_shape(&[outputs, format.groups(inputs)])?;
-        upload_affine(format, [outputs, inputs], [self.bytes, scales.bytes, biases.bytes], dtype, device)
+        let factors = [scales.bytes, biases.bytes];
+        let [scales, biases] = upload_factors(format, [outputs, inputs], factors, dtype, device)?;
+        let codes = device.upload(self.bytes, Dtype::U32, &[outputs, format.words(inputs)])?;
+        Ok(Weight::Affine(Quantized { codes, scales, biases, format }))
     }
 
     /// Block-scaled small floats, decoded.
@@ -146,40 +146,40 @@ impl<'a> Entry<'a> {
         let splits = |&heads: &usize| heads > 0 && rows > 0 && rows.is_multiple_of(2 * heads);
         let Some(heads) = self.interleaved_heads.filter(splits) else { return Cow::Borrowed(self.bytes) };
         let (size, width) = (self.bytes.len() / rows, rows / heads);
-        let ordered = (0..rows).flat_map(|row| {
+        let mut ordered = Vec::with_capacity(self.bytes.len());
+        for row in 0..rows {
             let (head, within) = (row / width, row % width);
             let (side, pair) = (within / (width / 2), within % (width / 2));
             let stored = head * width + 2 * pair + side;
-            &self.bytes[stored * size..(stored + 1) * size]
-        });
-        Cow::Owned(ordered.copied().collect())
+            ordered.extend_from_slice(&self.bytes[stored * size..(stored + 1) * size]);
+        }
+        Cow::Owned(ordered)
     }
 }
 
-/// Codes, scales and biases of a matrix.
-fn upload_affine(
+/// Scales and biases of a matrix.
+fn upload_factors(
     format: Affine,
     [outputs, inputs]: [usize; 2],
-    [codes, scales, biases]: [&[u8]; 3],
+    factors: [&[u8]; 2],
     dtype: Dtype,
     device: &Device,
-) -> Result<Weight> {
-    require_finite(scales, dtype)?;
-    require_finite(biases, dtype)?;
+) -> Result<[Tensor; 2]> {
     let groups = [outputs, format.groups(inputs)];
-    Ok(Weight::Affine(Quantized {
-        codes: device.upload(codes, Dtype::U32, &[outputs, format.words(inputs)])?,
-        scales: device.upload(scales, dtype, &groups)?,
-        biases: device.upload(biases, dtype, &groups)?,
-        format,
-    }))
+    factors.iter().try_for_each(|bytes| require_finite(bytes, dtype))?;
+    Ok([device.upload(factors[0], dtype, &groups)?, device.upload(factors[1], dtype, &groups)?])
 }
 
+/// Refuses infinities and what is not a number: floats whose exponent is all ones.
 fn require_finite(bytes: &[u8], dtype: Dtype) -> Result<()> {
+    let half = |exponent: u16| {
+        let infinite = |it: &[u8]| u16::from_le_bytes([it[0], it[1]]) & exponent == exponent;
+        !bytes.chunks_exact(2).fold(false, |found, it| found | infinite(it))
+    };
     let finite = match dtype {
         Dtype::F32 => bytes.chunks_exact(4).all(|it| f32::read(it).is_finite()),
-        Dtype::F16 => bytes.chunks_exact(2).all(|it| f16::read(it).is_finite()),
-        _ => bytes.chunks_exact(2).all(|it| bf16::read(it).is_finite()),
+        Dtype::F16 => half(0x7c00),
+        _ => half(0x7f80),
     };
     if finite { Ok(()) } else { Err(Error::format("a scale is infinite or not a number")) }
 }

@@ -44,6 +44,8 @@ pub struct File<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Weights<'a> {
     entries: BTreeMap<String, Entry<'a>>,
+    /// Bytes of tensors that were taken since the last [`Weights::drain_taken`].
+    taken: Vec<&'a [u8]>,
 }
 
 impl<'a> Weights<'a> {
@@ -54,7 +56,7 @@ impl<'a> Weights<'a> {
 
     /// The tensors of a GGUF file whose model has so many query and key heads.
     pub(crate) fn gguf(file: Gguf<'a>, heads: usize, shared_heads: usize) -> Self {
-        Self { entries: file.into_entries(heads, shared_heads) }
+        file.into_entries(heads, shared_heads).into()
     }
 
     /// Whether there is a tensor of that name.
@@ -79,6 +81,11 @@ impl<'a> Weights<'a> {
         }
     }
 
+    /// The files' bytes of the tensors that were taken since the last call. They are on the device now.
+    pub(crate) fn drain_taken(&mut self) -> impl Iterator<Item = &'a [u8]> {
+        self.taken.drain(..)
+    }
+
     /// Takes a vector of `width` floats, in the dtype in which the device computes.
     pub(crate) fn vector(&mut self, name: &str, width: usize, device: &Device) -> Result<Tensor> {
         let entry = self.take(name)?;
@@ -96,8 +103,8 @@ impl<'a> Weights<'a> {
     ) -> Result<Weight> {
         let name = format!("{path}.weight");
         let entry = self.take(&name)?;
-        let scales = self.entries.remove(&format!("{path}.scales"));
-        let biases = self.entries.remove(&format!("{path}.biases"));
+        let scales = self.take(&format!("{path}.scales")).ok();
+        let biases = self.take(&format!("{path}.biases")).ok();
         let weight = match (scales, scheme) {
             (None, _) => entry.matrix(shape, device),
             (Some(_), None) => {
@@ -114,7 +121,15 @@ impl<'a> Weights<'a> {
     }
 
     fn take(&mut self, name: &str) -> Result<Entry<'a>> {
-        self.entries.remove(name).ok_or_else(|| missing(name))
+        let entry = self.entries.remove(name).ok_or_else(|| missing(name))?;
+        self.taken.push(entry.bytes);
+        Ok(entry)
+    }
+}
+
+impl<'a> From<BTreeMap<String, Entry<'a>>> for Weights<'a> {
+    fn from(entries: BTreeMap<String, Entry<'a>>) -> Self {
+        Self { entries, taken: Vec::new() }
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn read<'a>(files: &[File<'a>], index: Option<&[u8]>) -> Result<Weigh
             return Err(Error::format("the index does not name it").of_tensor(name).in_file(entry.file));
         }
     }
-    Ok(Weights { entries })
+    Ok(entries.into())
 }
 
 /// The shard files that an index names, sorted.

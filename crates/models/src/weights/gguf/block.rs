@@ -30,10 +30,9 @@ pub(crate) enum Block {
     Q8_0,
 }
 
-/// Planes of affine codes, row-major bytes: `u32` codes and `f16` scales and biases.
+/// Scales and biases of affine codes, row-major bytes of `f16`.
 #[derive(Debug, Default)]
-pub(crate) struct Planes {
-    pub(crate) codes: Vec<u8>,
+pub(crate) struct Factors {
     pub(crate) scales: Vec<u8>,
     pub(crate) biases: Vec<u8>,
 }
@@ -127,26 +126,45 @@ impl Block {
         Affine { bits, group: BLOCK as u16 }
     }
 
-    /// Appends blocks, in order, to affine planes.
-    pub(crate) fn unpack(self, blocks: &[u8], planes: &mut Planes) {
-        for block in blocks.chunks_exact(self.bytes()) {
-            let scale = half_at(block, 0);
-            let (bias, codes) = match self {
-                Self::Q4_0 => (f16::from_f32(-8.0 * scale.to_f32()), &block[2..]),
-                Self::Q4_1 => (half_at(block, 2), &block[4..]),
-                Self::Q8_0 => (f16::from_f32(-128.0 * scale.to_f32()), &block[2..]),
-            };
-            planes.scales.extend(scale.to_le_bytes());
-            planes.biases.extend(bias.to_le_bytes());
+    /// Writes the codes of blocks in order, as bytes of `u32` planes; there is room for exactly those of all blocks.
+    pub(crate) fn unpack(self, blocks: &[u8], codes: &mut [u8]) {
+        let (stored, size) = (self.bytes(), self.affine().words(BLOCK) * 4);
+        for (block, codes) in blocks.chunks_exact(stored).zip(codes.chunks_exact_mut(size)) {
+            let block = &block[stored - size..];
             match self {
-                Self::Q4_0 | Self::Q4_1 => {
-                    let nibble = |i: usize| if i < 16 { codes[i] & 15 } else { codes[i - 16] >> 4 };
-                    planes.codes.extend((0..BLOCK).step_by(2).map(|i| nibble(i) | (nibble(i + 1) << 4)));
-                }
+                Self::Q4_0 | Self::Q4_1 => in_order(block, codes),
                 // Adding 128 to a signed byte turns its highest bit.
-                Self::Q8_0 => planes.codes.extend(codes.iter().map(|code| code ^ 0x80)),
+                Self::Q8_0 => codes.iter_mut().zip(block).for_each(|(code, signed)| *code = signed ^ 0x80),
             }
         }
+    }
+
+    /// The scales and biases of blocks, in order.
+    pub(crate) fn factors(self, blocks: &[u8]) -> Factors {
+        let mut factors = Factors::default();
+        let count = blocks.len() / self.bytes();
+        factors.scales.reserve_exact(2 * count);
+        factors.biases.reserve_exact(2 * count);
+        for block in blocks.chunks_exact(self.bytes()) {
+            let scale = half_at(block, 0);
+            let bias = match self {
+                Self::Q4_0 => f16::from_f32(-8.0 * scale.to_f32()),
+                Self::Q4_1 => half_at(block, 2),
+                Self::Q8_0 => f16::from_f32(-128.0 * scale.to_f32()),
+            };
+            factors.scales.extend(scale.to_le_bytes());
+            factors.biases.extend(bias.to_le_bytes());
+        }
+        factors
+    }
+}
+
+/// Sixteen bytes that hold elements `i` and `i + 16` become sixteen that hold elements `2 i` and `2 i + 1`.
+fn in_order(stored: &[u8], codes: &mut [u8]) {
+    let (low, high) = codes.split_at_mut(BLOCK / 4);
+    for ((low, high), pair) in low.iter_mut().zip(high).zip(stored.chunks_exact(2)) {
+        *low = (pair[0] & 15) | (pair[1] << 4);
+        *high = (pair[0] >> 4) | (pair[1] & 0xf0);
     }
 }
 
@@ -163,23 +181,24 @@ mod tests {
         let mut block = f16::from_f32(0.5).to_le_bytes().to_vec();
         // Element i is i % 16 below 16, and 15 - i % 16 above.
         block.extend((0..16u8).map(|i| i | ((15 - i) << 4)));
-        let mut planes = Planes::default();
-        Block::Q4_0.unpack(&block, &mut planes);
-        let codes: Vec<u8> = planes.codes.iter().flat_map(|byte| [byte & 15, byte >> 4]).collect();
+        let mut codes = [0; 16];
+        Block::Q4_0.unpack(&block, &mut codes);
+        let codes: Vec<u8> = codes.iter().flat_map(|byte| [byte & 15, byte >> 4]).collect();
         assert_eq!(codes[..16], (0..16).collect::<Vec<_>>()[..]);
         assert_eq!(codes[16..], (0..16).rev().collect::<Vec<_>>()[..]);
-        assert_eq!(planes.scales, f16::from_f32(0.5).to_le_bytes());
-        assert_eq!(planes.biases, f16::from_f32(-4.0).to_le_bytes());
+        let factors = Block::Q4_0.factors(&block);
+        assert_eq!(factors.scales, f16::from_f32(0.5).to_le_bytes());
+        assert_eq!(factors.biases, f16::from_f32(-4.0).to_le_bytes());
     }
 
     #[test]
     fn signed_codes_become_unsigned_ones() {
         let mut block = f16::from_f32(2.0).to_le_bytes().to_vec();
         block.extend([-128i8, -1, 0, 1, 127].iter().cycle().take(32).map(|code| code.to_le_bytes()[0]));
-        let mut planes = Planes::default();
-        Block::Q8_0.unpack(&block, &mut planes);
-        assert_eq!(planes.codes[..5], [0, 127, 128, 129, 255]);
-        assert_eq!(planes.biases, f16::from_f32(-256.0).to_le_bytes());
+        let mut codes = [0; 32];
+        Block::Q8_0.unpack(&block, &mut codes);
+        assert_eq!(codes[..5], [0, 127, 128, 129, 255]);
+        assert_eq!(Block::Q8_0.factors(&block).biases, f16::from_f32(-256.0).to_le_bytes());
     }
 
     #[test]

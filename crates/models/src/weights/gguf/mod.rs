@@ -15,7 +15,7 @@ mod reader;
 mod value;
 mod vocabulary;
 
-pub(crate) use block::{Block, Planes};
+pub(crate) use block::{Block, Factors};
 pub(crate) use value::{Array, Value};
 pub use vocabulary::GgufVocabulary;
 

@@ -227,3 +227,19 @@ proptest! {
 fn the_undamaged_sample_loads() {
     load(&sample::gguf().finish()).unwrap();
 }
+
+#[test]
+fn bytes_are_released_once_their_tensors_are_on_the_device() {
+    let file = sample::gguf().finish();
+    let source = || Source::Gguf(File { name: "m.gguf", bytes: &file });
+    let tensors: usize = sample::weights().values().map(|it| it.values.len() * 4).sum();
+    let released = std::cell::Cell::new(0);
+    let release = |bytes: &[u8]| {
+        assert!(file.as_ptr_range().contains(&bytes.as_ptr()));
+        released.set(released.get() + bytes.len());
+    };
+    let checkpoint = Checkpoint::open_session(source()).unwrap();
+    assert!(checkpoint.vocabulary().is_none());
+    checkpoint.load_releasing(&fake::open(), Options::default(), &release).unwrap();
+    assert_eq!(released.get(), tensors);
+}
