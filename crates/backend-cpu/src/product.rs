@@ -306,7 +306,7 @@ impl Piece<'_> {
     fn together(&self) -> usize {
         match self.operation {
             Operation::Exact(_) => exact::TILES,
-            Operation::Fast(_) => fast::together(self.rows.len()),
+            Operation::Fast(fast) => fast::together(fast.affine.code, self.rows.len()),
         }
     }
 

@@ -31,9 +31,12 @@ use crate::isa::Isa;
 use crate::pool::Scratch;
 
 /// Rows of a block from which on tiles are faster than vectors: a tile costs nearly the same for few rows as for
-/// sixteen, and for a short group nearly the same as for a longer one.
-const fn tile_rows(group: usize) -> usize {
-    if group == 32 { 12 } else { 9 }
+/// sixteen, and bytes need two of them.
+const fn tile_rows(code: Code) -> usize {
+    match code {
+        Code::Nibble => 7,
+        Code::Byte => 12,
+    }
 }
 
 /// Bytes by which vector kernels fetch weights ahead of their use, here or in the tiles that follow.
@@ -45,10 +48,10 @@ const TILES: usize = 256 << 10;
 
 /// Tiles that the kernels for this number of rows take at once: the fewer rows there are, the more tiles, to have
 /// enough sums and loads under way.
-pub(super) fn together(rows: usize) -> usize {
-    match rows {
-        1 | 2 => 4,
-        3 | 4 => 2,
+pub(super) fn together(code: Code, rows: usize) -> usize {
+    match (rows, code) {
+        (1 | 2, _) => 4,
+        (3 | 4, Code::Nibble) => 2,
         _ => 1,
     }
 }
@@ -105,7 +108,7 @@ impl Fast<'_> {
             return blocks.len();
         }
         let few =
-            !blocks.is_empty() && { self.input.block(blocks.end - 1).rows < tile_rows(self.affine.group) };
+            !blocks.is_empty() && { self.input.block(blocks.end - 1).rows < tile_rows(self.affine.code) };
         let alone = blocks.len() == 1 || blocks.len() == 2 && self.affine.code == Code::Nibble;
         usize::from(few && alone)
     }

@@ -45,7 +45,7 @@ unsafe fn run_format<const G: usize, const NIBBLE: bool>(
     block: usize,
 ) {
     let rows = product.input.block(block);
-    let most = super::together(rows.rows);
+    let most = super::together(product.affine.code, rows.rows);
     let mut tile = tiles.start;
     while tile < tiles.end {
         let count = if tiles.end - tile < most { 1 } else { most };
@@ -169,22 +169,25 @@ unsafe fn dots<const G: usize, const NIBBLE: bool, const T: usize, const R: usiz
     // SAFETY: the caller's promise: `steps` lines of 64 bytes in each block.
     unsafe {
         for step in 0..steps {
+            let mut lower = [_mm512_setzero_si512(); T];
+            let mut upper = [_mm512_setzero_si512(); T];
             for t in 0..T {
                 let line = _mm512_loadu_si512(block.add(t * tile_bytes + step * 64).cast());
-                for r in 0..R {
-                    let codes = codes.add(r * 2 * G);
-                    if NIBBLE {
-                        let lower = _mm512_and_si512(line, mask);
-                        let upper = _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask);
-                        let (first, second) = (2 * step, 2 * step + 1);
-                        high[r][t] = _mm512_dpbusd_epi32(high[r][t], lower, four(codes, first));
-                        low[r][t] = _mm512_dpbusd_epi32(low[r][t], lower, four(codes.add(G), first));
-                        high[r][t] = _mm512_dpbusd_epi32(high[r][t], upper, four(codes, second));
-                        low[r][t] = _mm512_dpbusd_epi32(low[r][t], upper, four(codes.add(G), second));
-                    } else {
-                        high[r][t] = _mm512_dpbusd_epi32(high[r][t], line, four(codes, step));
-                        low[r][t] = _mm512_dpbusd_epi32(low[r][t], line, four(codes.add(G), step));
-                    }
+                lower[t] = if NIBBLE { _mm512_and_si512(line, mask) } else { line };
+                upper[t] = _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask);
+            }
+            // Row by row, so that codes are in registers only while all tiles use them.
+            for r in 0..R {
+                let codes = codes.add(r * 2 * G);
+                if NIBBLE {
+                    let (first, second) = (2 * step, 2 * step + 1);
+                    add(&mut high[r], &lower, four(codes, first));
+                    add(&mut high[r], &upper, four(codes, second));
+                    add(&mut low[r], &lower, four(codes.add(G), first));
+                    add(&mut low[r], &upper, four(codes.add(G), second));
+                } else {
+                    add(&mut high[r], &lower, four(codes, step));
+                    add(&mut low[r], &lower, four(codes.add(G), step));
                 }
             }
         }
@@ -195,6 +198,15 @@ unsafe fn dots<const G: usize, const NIBBLE: bool, const T: usize, const R: usiz
         }
     }
     high
+}
+
+/// Adds four products to each lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add<const T: usize>(sums: &mut [__m512i; T], weights: &[__m512i; T], codes: __m512i) {
+    for t in 0..T {
+        sums[t] = _mm512_dpbusd_epi32(sums[t], weights[t], codes);
+    }
 }
 
 /// The four codes `4 * index..`, in every lane.
