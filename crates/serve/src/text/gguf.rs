@@ -10,7 +10,7 @@ use super::{
     tokenizer::SpecialTokens,
 };
 use crate::error::{Error, ErrorKind};
-use std::collections::HashMap;
+use std::{collections::HashMap, mem};
 use tandem_contracts::text::TokenId;
 use tokenizers::{
     AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior, decoders,
@@ -76,29 +76,38 @@ pub struct GgufVocabulary {
 
 impl GgufVocabulary {
     /// Builds the tokeniser.
-    pub(super) fn build(self) -> Result<(tokenizers::Tokenizer, SpecialTokens), Error> {
+    pub(super) fn build(mut self) -> Result<(tokenizers::Tokenizer, SpecialTokens), Error> {
         let count = self.tokens.len();
         for (name, length) in [("token_type", self.kinds.len()), ("scores", self.scores.len())] {
             if length != 0 && length != count {
                 return Err(invalid(format!("{name} has {length} entries, tokens has: {count}")));
             }
         }
+        // Taken out here, as the tokens themselves move into the library.
+        let (added, special) = (self.added_tokens(), self.special());
         let (mut library, add_begin) = match self.model.as_str() {
             "gpt2" => self.byte_level()?,
-            "llama" => (self.sentence_piece(self.merges_by_score())?, true),
-            "gemma4" => (self.sentence_piece(self.merges()?)?, true),
+            "llama" => {
+                let merges = self.merges_by_score();
+                (self.sentence_piece(merges)?, true)
+            }
+            "gemma4" => {
+                let merges = self.merges()?;
+                (self.sentence_piece(merges)?, true)
+            }
             other => return Err(invalid(format!("unsupported tokenizer.ggml.model: {other:?}"))),
         };
-        library.add_tokens(self.added_tokens()).map_err(failed)?;
-        Ok((library, self.special(add_begin)))
+        library.add_tokens(added).map_err(failed)?;
+        let add_begin = Some(self.add_begin.unwrap_or(add_begin));
+        Ok((library, SpecialTokens { add_begin, ..special }))
     }
 
-    fn byte_level(&self) -> Result<(tokenizers::Tokenizer, bool), Error> {
+    fn byte_level(&mut self) -> Result<(tokenizers::Tokenizer, bool), Error> {
         let name = self.pre.as_deref().unwrap_or_default();
         let Split { patterns, whole_words, add_begin } = split::by_name(name)
             .ok_or_else(|| invalid(format!("unsupported tokenizer.ggml.pre: {name:?}")))?;
-        let model =
-            BPE::builder().vocab_and_merges(self.vocabulary(), self.merges()?).ignore_merges(whole_words);
+        let merges = self.merges()?;
+        let model = BPE::builder().vocab_and_merges(self.vocabulary(), merges).ignore_merges(whole_words);
         let mut library = tokenizers::Tokenizer::new(model.build().map_err(failed)?);
         let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
         for pattern in patterns {
@@ -113,10 +122,11 @@ impl GgufVocabulary {
         Ok((library, add_begin))
     }
 
-    fn sentence_piece(&self, merges: Vec<(String, String)>) -> Result<tokenizers::Tokenizer, Error> {
+    fn sentence_piece(&mut self, merges: Vec<(String, String)>) -> Result<tokenizers::Tokenizer, Error> {
+        let unknown = self.name(self.unknown);
         let mut model =
             BPE::builder().vocab_and_merges(self.vocabulary(), merges).byte_fallback(true).fuse_unk(true);
-        if let Some(unknown) = self.name(self.unknown) {
+        if let Some(unknown) = unknown {
             model = model.unk_token(unknown);
         }
         let mut library = tokenizers::Tokenizer::new(model.build().map_err(failed)?);
@@ -139,22 +149,22 @@ impl GgufVocabulary {
         Ok(library)
     }
 
-    /// Tokens with their ids. Of two of one text the later counts.
-    fn vocabulary(&self) -> Vocab {
-        self.tokens.iter().cloned().zip(0..).collect()
+    /// The tokens, taken out, with their ids. Of two of one text the later counts.
+    fn vocabulary(&mut self) -> Vocab {
+        mem::take(&mut self.tokens).into_iter().zip(0..).collect()
     }
 
-    fn merges(&self) -> Result<Vec<(String, String)>, Error> {
+    /// The pairs of the list of merges, taken out.
+    fn merges(&mut self) -> Result<Vec<(String, String)>, Error> {
         // A part may itself begin with a space; what separates the parts comes after the first byte.
-        let pair = |merge: &String| {
-            let at = merge.char_indices().skip(1).find(|&(_, character)| character == ' ')?.0;
-            Some((merge[..at].to_owned(), merge[at + 1..].to_owned()))
+        let pair = |mut merge: String| {
+            let space = merge.bytes().skip(1).position(|byte| byte == b' ');
+            let Some(before) = space else { return Err(invalid(format!("bad merge: {merge:?}"))) };
+            let right = merge.split_off(before + 2);
+            merge.truncate(before + 1);
+            Ok((merge, right))
         };
-        let pairs = self
-            .merges
-            .iter()
-            .map(|merge| pair(merge).ok_or_else(|| invalid(format!("bad merge: {merge:?}"))));
-        pairs.collect()
+        mem::take(&mut self.merges).into_iter().map(pair).collect()
     }
 
     /// The merges that scores imply: every way to put a token together from two others, best token first.
@@ -185,7 +195,7 @@ impl GgufVocabulary {
             .collect()
     }
 
-    fn special(&self, add_begin: bool) -> SpecialTokens {
+    fn special(&self) -> SpecialTokens {
         let by_name = (0..)
             .zip(&self.tokens)
             .filter(|(id, token)| self.kind(*id as usize) == CONTROL && END_NAMES.contains(&token.as_str()));
@@ -196,7 +206,7 @@ impl GgufVocabulary {
             padding: self.name(self.padding),
             unknown: self.name(self.unknown),
             end_ids,
-            add_begin: Some(self.add_begin.unwrap_or(add_begin)),
+            add_begin: self.add_begin,
         }
     }
 
@@ -270,7 +280,7 @@ mod tests {
 
     #[test]
     fn merges_may_hold_spaces() {
-        let vocabulary = GgufVocabulary { merges: strings(&["  a", "a b"]), ..GgufVocabulary::default() };
+        let mut vocabulary = GgufVocabulary { merges: strings(&["  a", "a b"]), ..GgufVocabulary::default() };
         let pairs = vocabulary.merges().expect("pairs");
         assert_eq!(pairs, [(" ".to_owned(), "a".to_owned()), ("a".to_owned(), "b".to_owned())]);
     }

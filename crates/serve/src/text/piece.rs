@@ -4,6 +4,7 @@
 
 use super::spelling::Spelling;
 use tandem_contracts::text::TokenId;
+use tokenizers::Model;
 
 /// What an id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +36,13 @@ impl Pieces {
             }
             texts[id] = (kind, text);
         };
-        for (text, id) in library.get_vocab(false) {
-            put(id, Kind::Text, text);
+        // Looking up each id is several times faster than a copy of the whole map, which is left for vocabularies
+        // with holes.
+        let model = library.get_model();
+        let dense = (0..model.get_vocab_size() as TokenId).map(|id| model.id_to_token(id)).collect();
+        match dense {
+            Some::<Vec<String>>(tokens) => (0..).zip(tokens).for_each(|(id, text)| put(id, Kind::Text, text)),
+            None => library.get_vocab(false).into_iter().for_each(|(text, id)| put(id, Kind::Text, text)),
         }
         // What was added wins over the model's own token of the same id, as it does in the library.
         for (id, token) in library.get_added_tokens_decoder() {

@@ -31,7 +31,7 @@ pub(crate) enum Block {
 }
 
 /// Scales and biases of affine codes, row-major bytes of `f16`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Factors {
     pub(crate) scales: Vec<u8>,
     pub(crate) biases: Vec<u8>,
@@ -141,19 +141,16 @@ impl Block {
 
     /// The scales and biases of blocks, in order.
     pub(crate) fn factors(self, blocks: &[u8]) -> Factors {
-        let mut factors = Factors::default();
-        let count = blocks.len() / self.bytes();
-        factors.scales.reserve_exact(2 * count);
-        factors.biases.reserve_exact(2 * count);
-        for block in blocks.chunks_exact(self.bytes()) {
-            let scale = half_at(block, 0);
-            let bias = match self {
-                Self::Q4_0 => f16::from_f32(-8.0 * scale.to_f32()),
-                Self::Q4_1 => half_at(block, 2),
-                Self::Q8_0 => f16::from_f32(-128.0 * scale.to_f32()),
-            };
-            factors.scales.extend(scale.to_le_bytes());
-            factors.biases.extend(bias.to_le_bytes());
+        let bytes = blocks.len() / self.bytes() * 2;
+        let mut factors = Factors { scales: vec![0; bytes], biases: vec![0; bytes] };
+        let planes = factors.scales.chunks_exact_mut(2).zip(factors.biases.chunks_exact_mut(2));
+        for (block, (scale, bias)) in blocks.chunks_exact(self.bytes()).zip(planes) {
+            scale.copy_from_slice(&block[..2]);
+            match self {
+                Self::Q4_0 => bias.copy_from_slice(&times(-8.0, block).to_le_bytes()),
+                Self::Q4_1 => bias.copy_from_slice(&block[2..4]),
+                Self::Q8_0 => bias.copy_from_slice(&times(-128.0, block).to_le_bytes()),
+            }
         }
         factors
     }
@@ -168,8 +165,9 @@ fn in_order(stored: &[u8], codes: &mut [u8]) {
     }
 }
 
-fn half_at(block: &[u8], at: usize) -> f16 {
-    f16::from_le_bytes([block[at], block[at + 1]])
+/// The scale of a block, multiplied.
+fn times(factor: f32, block: &[u8]) -> f16 {
+    f16::from_f32(factor * f16::from_le_bytes([block[0], block[1]]).to_f32())
 }
 
 #[cfg(test)]

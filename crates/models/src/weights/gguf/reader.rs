@@ -55,6 +55,12 @@ impl<'a> Reader<'a> {
 
     number! { u8: u8, i8: i8, u16: u16, i16: i16, u32: u32, i32: i32, u64: u64, i64: i64, f32: f32, f64: f64 }
 
+    /// A length and so many bytes, whatever they are.
+    pub(super) fn skip_string(&mut self) -> Result<()> {
+        let length = self.u64()?;
+        self.take(length).map(drop)
+    }
+
     /// A length and so many bytes of UTF-8.
     pub(super) fn string(&mut self) -> Result<&'a str> {
         let length = self.u64()?;

@@ -170,6 +170,12 @@ fn a_vocabulary_is_read_and_checked() {
     assert_eq!(vocabulary.chat_template.as_deref(), Some("{{ messages }}"));
     assert_eq!((checkpoint.name(), &checkpoint.config().end_tokens[..]), (Some("sample"), &[2][..]));
 
+    let mut broken = file.clone();
+    let merge = broken.windows(3).position(|bytes| bytes == b"a b").unwrap();
+    broken[merge] = 0xff;
+    let error = Checkpoint::open(Source::Gguf(File { name: "m.gguf", bytes: &broken })).unwrap_err();
+    assert_eq!(error.to_string(), "m.gguf: tokenizer.ggml.merges must be a list of texts in utf-8");
+
     let mut outside = sample::gguf();
     outside.u32("tokenizer.ggml.unknown_token_id", 6);
     let mut types = sample::gguf();

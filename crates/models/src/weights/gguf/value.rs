@@ -1,6 +1,7 @@
 //! Metadata values of GGUF. Arrays stay in the file's bytes and are decoded where they are read.
 //!
-//! Invariant: an [`Array`] was walked to its end when it was read, so that reading it again cannot leave the file.
+//! Invariant: an [`Array`] was walked to its end when it was read, so that reading it again cannot leave the file. Only
+//! whether its texts are UTF-8 is seen no sooner than they are read: vocabularies are long, and not always wanted.
 
 use super::reader::Reader;
 use crate::error::{Error, Result};
@@ -152,7 +153,10 @@ impl<'a> Array<'a> {
         let array = Self { kind, count, items: *reader };
         // Each item takes at least one byte, so that a lying count ends at the end of the file.
         for _ in 0..count {
-            Value::read_as(reader, kind, depth + 1)?;
+            match kind {
+                Kind::Text => reader.skip_string()?,
+                _ => drop(Value::read_as(reader, kind, depth + 1)?),
+            }
         }
         Ok(array)
     }
@@ -162,7 +166,7 @@ impl<'a> Array<'a> {
         usize::try_from(self.count).unwrap_or(usize::MAX)
     }
 
-    /// The values, one by one.
+    /// The values, one by one, as far as they can be read: up to a text that is not UTF-8.
     pub(crate) fn iter(self) -> impl Iterator<Item = Value<'a>> {
         let mut items = self.items;
         (0..self.count).map_while(move |_| Value::read_as(&mut items, self.kind, 0).ok())

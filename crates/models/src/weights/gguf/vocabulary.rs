@@ -96,8 +96,11 @@ impl<'a> Keys<'_, 'a> {
     }
 
     fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
-        self.get(key, "a list of texts", |value| {
-            value.as_array()?.iter().map(|item| item.as_text().map(str::to_owned)).collect()
+        self.get(key, "a list of texts in utf-8", |value| {
+            let array = value.as_array()?;
+            let texts =
+                array.iter().map(|item| item.as_text().map(str::to_owned)).collect::<Option<Vec<_>>>()?;
+            (texts.len() == array.len()).then_some(texts)
         })
     }
 
