@@ -1,10 +1,10 @@
 //! What a row is made by: the layers of a model with how each is stored, and the bytes that follow.
 //!
 //! Invariant: what [`Blueprint::bytes`] projects for a number of tokens is what a row of so many tokens allocates, but
-//! for windows, which may keep one [`CAPACITY_STEP`](crate::CAPACITY_STEP) of columns more.
+//! for windows, which may keep one [`Growth`] of columns more.
 
 use crate::{
-    Kind,
+    Growth, Kind,
     policy::{Encoding, Exemption, Policy, Request},
 };
 use tandem_contracts::tensor::{Dtype, Error, ErrorKind, Result};
@@ -14,6 +14,7 @@ use tandem_contracts::tensor::{Dtype, Error, ErrorKind, Result};
 pub struct Blueprint {
     kinds: Vec<Kind>,
     policy: Policy,
+    growth: Growth,
 }
 
 impl Blueprint {
@@ -47,7 +48,18 @@ impl Blueprint {
             }
         }
         let (policy, exemptions) = Policy::new(&kinds, request)?;
-        Ok((Self { kinds, policy }, exemptions))
+        Ok((Self { kinds, policy, growth: Growth::default() }, exemptions))
+    }
+
+    /// With planes that grow by other than 256 columns.
+    #[must_use]
+    pub fn growing(self, growth: Growth) -> Self {
+        Self { growth, ..self }
+    }
+
+    /// By how many columns planes grow.
+    pub fn growth(&self) -> Growth {
+        self.growth
     }
 
     /// The layers in order.
@@ -63,12 +75,10 @@ impl Blueprint {
     /// Device bytes of a row that holds `tokens` tokens; saturates, so that an absurd request is merely too large.
     pub fn bytes(&self, tokens: usize) -> usize {
         self.kinds.iter().zip(self.policy.layers()).fold(0, |sum: usize, (kind, transition)| {
+            let Some(scheme) = transition.stored(tokens) else { return sum };
             // Schemes were checked against their layers, so that none is refused here.
-            let bytes = transition
-                .stored(tokens)
-                .map_or(Ok(0), |scheme| kind.bytes(scheme, self.policy.dtype(), tokens))
-                .unwrap_or(usize::MAX);
-            sum.saturating_add(bytes)
+            let grown = kind.bytes(scheme, kind.columns(tokens, self.growth)).unwrap_or(usize::MAX);
+            sum.saturating_add(grown).saturating_add(kind.fixed_bytes(self.policy.dtype()))
         })
     }
 

@@ -4,7 +4,9 @@
 
 use tandem_contracts::tensor::{Dtype, Error, Result};
 
-/// Columns by which planes grow: few enough that little is wasted, many enough that growth, which copies, is rare.
+/// Columns by which planes of up to 2048 grow: few enough that little is wasted, many enough that growth, which
+/// copies, is rare. Longer ones grow by an eighth of the next power of two, so that a token's share of all copies stays
+/// the same.
 pub const CAPACITY_STEP: usize = 256;
 
 /// Keys and values of one layer, for one token.
@@ -57,7 +59,8 @@ impl Geometry {
 
     /// Columns that planes have when they hold `tokens` tokens.
     pub fn capacity(tokens: usize) -> usize {
-        tokens.div_ceil(CAPACITY_STEP).saturating_mul(CAPACITY_STEP)
+        let step = tokens.checked_next_power_of_two().map_or(CAPACITY_STEP, |power| CAPACITY_STEP.max(power / 8));
+        tokens.div_ceil(step).saturating_mul(step)
     }
 
     /// Device bytes of a row of `tokens` tokens; saturates, so that an absurd request is merely too large.
@@ -85,6 +88,10 @@ mod tests {
         assert_eq!(geometry.bytes(1), 2 * 256 * 3 * 96 * 2);
         assert_eq!(geometry.bytes(256), geometry.bytes(1));
         assert_eq!(geometry.bytes(257), 2 * geometry.bytes(1));
+        assert_eq!(geometry.bytes(2048), 8 * geometry.bytes(1));
+        // Steps of 512 up to 4096, of 1024 up to 8192.
+        assert_eq!(geometry.bytes(2049), 10 * geometry.bytes(1));
+        assert_eq!(geometry.bytes(4097), 20 * geometry.bytes(1));
         assert_eq!(geometry.bytes(usize::MAX), usize::MAX);
     }
 

@@ -3,7 +3,8 @@
 //! A kind says which positions are kept and in how many columns; a [`Scheme`] says what a column of them takes. Neither
 //! knows the other.
 
-use crate::{Geometry, LayerShape, codec::Scheme};
+use crate::{LayerShape, codec::Scheme};
+use std::num::NonZeroUsize;
 use tandem_contracts::tensor::{Dtype, Error, Result};
 
 /// What one layer keeps.
@@ -40,6 +41,34 @@ pub struct RecurrentShape {
     pub channels: usize,
     /// Taps of the convolution; it remembers one token less.
     pub taps: usize,
+}
+
+/// By how many columns planes grow: few enough that little is wasted, many enough that growth, which copies, is rare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth(NonZeroUsize);
+
+impl Growth {
+    /// So many columns at a time.
+    pub const fn by(columns: NonZeroUsize) -> Self {
+        Self(columns)
+    }
+
+    /// Columns at a time.
+    pub const fn columns(self) -> usize {
+        self.0.get()
+    }
+
+    /// Columns that planes have when they hold `tokens` tokens; saturates.
+    pub const fn capacity(self, tokens: usize) -> usize {
+        tokens.div_ceil(self.columns()).saturating_mul(self.columns())
+    }
+}
+
+impl Default for Growth {
+    /// 256 columns.
+    fn default() -> Self {
+        Self(const { NonZeroUsize::MIN.saturating_add(255) })
+    }
 }
 
 impl RecurrentShape {
@@ -79,29 +108,32 @@ impl Kind {
         }
     }
 
-    /// Columns that hold a row of `tokens` tokens between steps. A window may keep one
-    /// [`CAPACITY_STEP`](crate::CAPACITY_STEP) more after
-    /// longer steps.
-    pub fn columns(self, tokens: usize) -> usize {
+    /// Columns that hold a row of `tokens` tokens between steps, where planes grow by `growth` columns. A window may
+    /// keep one growth more after longer steps.
+    pub fn columns(self, tokens: usize, growth: Growth) -> usize {
         match self {
-            Self::Full(_) => Geometry::capacity(tokens),
-            Self::Window { window, .. } => Geometry::capacity(tokens.min(window)),
+            Self::Full(_) => growth.capacity(tokens),
+            Self::Window { window, .. } => growth.capacity(tokens.min(window)),
             Self::Recurrent(_) | Self::Shared { .. } => 0,
         }
     }
 
-    /// Bytes of a row of `tokens` tokens stored by `scheme`; `dtype` is that of a recurrent layer's tail. Saturates.
+    /// Bytes of a row with so many [`Kind::columns`] stored by `scheme`. Saturates.
     ///
     /// # Errors
     /// The scheme does not take the layer's heads.
-    pub fn bytes(self, scheme: Scheme, dtype: Dtype, tokens: usize) -> Result<usize> {
+    pub fn bytes(self, scheme: Scheme, columns: usize) -> Result<usize> {
+        match self.shape() {
+            Some(shape) => Ok(columns.saturating_mul(scheme.bytes_per_token(shape)?)),
+            None => Ok(0),
+        }
+    }
+
+    /// Bytes that every row takes however long it is: recurrent state, with its tail in `dtype`. Saturates.
+    pub fn fixed_bytes(self, dtype: Dtype) -> usize {
         match self {
-            Self::Recurrent(_) if tokens == 0 => Ok(0),
-            Self::Recurrent(shape) => Ok(shape.bytes(dtype)),
-            Self::Shared { .. } => Ok(0),
-            Self::Full(shape) | Self::Window { shape, .. } => {
-                Ok(self.columns(tokens).saturating_mul(scheme.bytes_per_token(shape)?))
-            }
+            Self::Recurrent(shape) => shape.bytes(dtype),
+            Self::Full(_) | Self::Window { .. } | Self::Shared { .. } => 0,
         }
     }
 }
@@ -119,7 +151,8 @@ mod tests {
         RecurrentShape { heads: 4, value_width: 16, key_width: 8, channels: 96, taps: 4 };
 
     fn bytes(kind: Kind, tokens: usize) -> usize {
-        kind.bytes(Scheme::plain(Dtype::Bf16), Dtype::Bf16, tokens).unwrap()
+        let columns = kind.columns(tokens, Growth::default());
+        kind.bytes(Scheme::plain(Dtype::Bf16), columns).unwrap() + kind.fixed_bytes(Dtype::Bf16)
     }
 
     #[test]
@@ -147,7 +180,7 @@ mod tests {
     fn recurrent_state_has_one_size() {
         // 4 heads of 16 x 8 in f32, 3 remembered tokens of 96 channels in bf16.
         let size = 4 * 16 * 8 * 4 + 3 * 96 * 2;
-        assert_eq!([0, 1, 9000].map(|tokens| bytes(Kind::Recurrent(STATE), tokens)), [0, size, size]);
+        assert_eq!([1, 9000].map(|tokens| bytes(Kind::Recurrent(STATE), tokens)), [size, size]);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A [`Row`] is what one sequence of tokens has left behind in the layers of a model: keys and values, by position.
 //! Each row owns its planes, so rows join and leave a batch without a copy, and a row's numbers cannot depend on its
 //! company. A [`Kind`] says what a layer keeps, a [`codec`] how keys or values are stored, a [`policy`] which layers are
-//! stored how and from which position on; rows that store more than floats are to come. Everything runs on the tensor
-//! port; nothing here evaluates, reads a clock or knows a model.
+//! stored how and from which position on, and a [`ragged`] row composes them. Everything runs on the tensor port; nothing
+//! here evaluates (but to bound a conversion's memory), reads a clock or knows a model.
 //!
 //! ```text
 //!   Geometry (heads and widths of each layer, dtype)
@@ -30,11 +30,12 @@ mod geometry;
 mod kind;
 mod plain;
 pub mod policy;
+pub mod ragged;
 mod row;
 mod transition;
 
 pub use blueprint::Blueprint;
 pub use geometry::{CAPACITY_STEP, Geometry, LayerShape};
-pub use kind::{Kind, RecurrentShape};
+pub use kind::{Growth, Kind, RecurrentShape};
 pub use row::Row;
 pub use transition::Transition;

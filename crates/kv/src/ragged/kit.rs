@@ -1,0 +1,135 @@
+//! A blueprint at work on a device: the codecs of every layer.
+
+use crate::{
+    Blueprint, Kind, LayerShape, Transition,
+    codec::{Codec, Field, Format, Scheme},
+};
+use std::{collections::HashMap, rc::Rc};
+use tandem_contracts::tensor::{Device, Error, ErrorKind, Result};
+
+/// What all rows of a model share.
+#[derive(Debug)]
+pub struct Kit {
+    device: Device,
+    blueprint: Blueprint,
+    layers: Vec<Source>,
+}
+
+/// Where a layer finds its keys.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// In its own planes.
+    Own(Layout),
+    /// In those of an earlier layer.
+    Shared(usize),
+}
+
+/// A layer that keeps its own keys.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) shape: LayerShape,
+    pub(super) window: Option<usize>,
+    pub(super) transition: Transition,
+    before: Coders,
+    after: Coders,
+}
+
+/// Codecs of one scheme.
+#[derive(Clone, Debug)]
+pub(super) struct Coders {
+    pub(super) scheme: Scheme,
+    pub(super) keys: Rc<dyn Codec>,
+    pub(super) values: Rc<dyn Codec>,
+}
+
+impl Coders {
+    /// Fields of the keys, then of the values.
+    pub(super) fn fields(&self) -> Result<Vec<Field>> {
+        let mut fields = self.scheme.keys.fields(self.keys.width())?;
+        fields.extend(self.scheme.values.fields(self.values.width())?);
+        Ok(fields)
+    }
+
+    /// How many of the fields are the keys'.
+    pub(super) fn key_fields(&self) -> Result<usize> {
+        Ok(self.scheme.keys.fields(self.keys.width())?.len())
+    }
+}
+
+impl Layout {
+    pub(super) fn coders(&self, encoded: bool) -> &Coders {
+        if encoded { &self.after } else { &self.before }
+    }
+
+    /// Whether a step that begins at `position` reads encoded keys.
+    pub(super) fn encodes(&self, position: usize) -> bool {
+        self.transition.boundary().is_none_or(|start| position >= start)
+    }
+}
+
+impl Kit {
+    /// Opens the codecs of a blueprint, each once.
+    ///
+    /// # Errors
+    /// A recurrent layer, whose state rows do not keep, or the device's own.
+    pub fn open(device: &Device, blueprint: Blueprint) -> Result<Rc<Self>> {
+        let mut opened = HashMap::new();
+        let mut open = |format: Format, width: usize| -> Result<Rc<dyn Codec>> {
+            if let Some(codec) = opened.get(&(format, width)) {
+                return Ok(Rc::clone(codec));
+            }
+            let codec = format.open(device, width)?;
+            opened.insert((format, width), Rc::clone(&codec));
+            Ok(codec)
+        };
+        let mut coders = |scheme: Scheme, shape: LayerShape| -> Result<Coders> {
+            let (keys, values) =
+                (open(scheme.keys, shape.key_width)?, open(scheme.values, shape.value_width)?);
+            Ok(Coders { scheme, keys, values })
+        };
+        let mut layers = Vec::new();
+        for (&kind, &transition) in blueprint.kinds().iter().zip(blueprint.policy().layers()) {
+            let mut own = |shape, window| -> Result<Source> {
+                let before = coders(transition.scheme(0), shape)?;
+                let after = coders(transition.scheme(usize::MAX), shape)?;
+                Ok(Source::Own(Layout { shape, window, transition, before, after }))
+            };
+            layers.push(match kind {
+                Kind::Full(shape) => own(shape, None)?,
+                Kind::Window { shape, window } => own(shape, Some(window))?,
+                Kind::Shared { donor } => Source::Shared(donor),
+                Kind::Recurrent(_) => {
+                    return Err(Error::new(ErrorKind::Unsupported, "kit", "rows keep no recurrent state"));
+                }
+            });
+        }
+        Ok(Rc::new(Self { device: Rc::clone(device), blueprint, layers }))
+    }
+
+    /// The device that rows live on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What rows are made by.
+    pub fn blueprint(&self) -> &Blueprint {
+        &self.blueprint
+    }
+
+    pub(super) fn layers(&self) -> &[Source] {
+        &self.layers
+    }
+
+    /// The layer if it keeps its own keys.
+    pub(super) fn own(&self, layer: usize) -> Result<&Layout> {
+        match self.layers.get(layer) {
+            Some(Source::Own(layout)) => Ok(layout),
+            Some(Source::Shared(donor)) => Err(Error::new(
+                ErrorKind::State,
+                "layer",
+                format!("layer {layer} keeps no keys of its own, but reads those of layer: {donor}"),
+            )),
+            None => Err(Error::index("layer", format!("no such layer: {layer}"))),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! One layer of a row: where its positions lie, and the planes that hold them.
+
+use super::{
+    kit::{Coders, Kit, Layout},
+    packed::{Made, encode},
+    place::Place,
+    store::{Store, moved},
+};
+use std::ops::Range;
+use tandem_contracts::tensor::{KvWrite, Result, Run, Tensor};
+
+/// Keys and values of one layer.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    pub(super) place: Place,
+    pub(super) store: Store,
+    /// Whether the layer has passed its transition; one without any always has.
+    pub(super) encoded: bool,
+}
+
+/// The step that is being written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch {
+    pub(super) position: usize,
+    pub(super) tokens: usize,
+}
+
+impl Stretch {
+    pub(super) fn end(self) -> usize {
+        self.position + self.tokens
+    }
+
+    pub(super) fn positions(self) -> Range<usize> {
+        self.position..self.end()
+    }
+}
+
+impl Layer {
+    pub(super) fn new(layout: &Layout) -> Self {
+        Self {
+            place: Place::new(layout.window),
+            store: Store::Empty,
+            encoded: layout.transition.boundary().is_none(),
+        }
+    }
+
+    /// Makes room for a step, and passes the transition if the step begins beyond it. Gives what says whether the
+    /// converted numbers could be stored, if any were.
+    ///
+    /// # Errors
+    /// The device's own; what the layer holds means the same then.
+    pub(super) fn prepare(&mut self, kit: &Kit, layout: &Layout, step: Stretch) -> Result<Option<Tensor>> {
+        let room = self.place.room(kit.blueprint().growth(), step.position, step.tokens);
+        let read = self.place.read_by(step.position);
+        if self.encoded || !layout.encodes(step.position) {
+            if room != self.place {
+                let moves = if read.is_empty() { Vec::new() } else { room.moves(&self.place, read) };
+                let fields = layout.coders(self.encoded).fields()?;
+                let of = (&fields[..], layout.shape.heads);
+                let planes = moved(kit.device(), of, room.capacity(), self.store.planes()?, &moves)?;
+                (self.place, self.store) = (room, Store::Held(planes));
+            }
+            return Ok(None);
+        }
+        // What was stored plain is encoded whole, and evaluated before the next layer begins: at no time are there two
+        // copies of more than one layer.
+        let coders = layout.coders(true);
+        let made = if read.is_empty() { None } else { Some(self.encode(kit, layout, &read)?) };
+        let (fields, sound) = made.map_or((Vec::new(), None), |made| (made.fields, made.sound));
+        let moves = if fields.is_empty() { Vec::new() } else { room.spread(read.clone()) };
+        let of = (&coders.fields()?[..], layout.shape.heads);
+        let planes = moved(kit.device(), of, room.capacity(), &fields, &moves)?;
+        kit.device().eval(&planes.iter().collect::<Vec<_>>())?;
+        // What lay before was not moved, and is never read: the row cannot be shortened below this threshold.
+        (self.place, self.store, self.encoded) = (room, Store::Held(planes), true);
+        Ok(sound)
+    }
+
+    /// Plain positions by the later scheme, `[1, heads, positions, extent]`.
+    fn encode(&self, kit: &Kit, layout: &Layout, positions: &Range<usize>) -> Result<Made> {
+        let plain = self.store.cut(kit.device(), &self.place.runs(positions.clone()))?;
+        let [keys, values] = decode(layout.coders(false), &plain)?;
+        encode(kit, layout.coders(true), &keys, &values)
+    }
+
+    /// Writes a step's fields, packed `[tokens, heads, extent]`, of which those in `range` are the row's.
+    pub(super) fn append(
+        &mut self,
+        kit: &Kit,
+        fields: &[Tensor],
+        range: &Range<usize>,
+        step: Stretch,
+    ) -> Result<()> {
+        let first = range.start;
+        let write = |Run { row, column, positions }: Run| {
+            let tokens = first + positions.start - step.position..first + positions.end - step.position;
+            KvWrite { tokens, row, column }
+        };
+        let writes: Vec<KvWrite> = self.place.runs(step.positions()).into_iter().map(write).collect();
+        self.store.append(kit.device(), fields, &writes)?;
+        self.place.write(step.end());
+        Ok(())
+    }
+}
+
+/// Keys and values behind the fields of both.
+pub(super) fn decode(coders: &Coders, fields: &[Tensor]) -> Result<[Tensor; 2]> {
+    let (keys, values) = fields.split_at(coders.key_fields()?.min(fields.len()));
+    Ok([coders.keys.decode(keys)?, coders.values.decode(values)?])
+}

@@ -1,0 +1,340 @@
+//! One row.
+//!
+//! Invariants: a step is `begin`, one `append` for each layer that keeps keys, in order, and `commit`, which keeps all of
+//! its tokens or the first ones (a round of speculation is a step that is kept in part). The token count moves at
+//! `commit` alone. After a device failure during an append the row is unusable, says so in every later call, and has
+//! kept its count.
+
+use super::{
+    kit::{Kit, Source},
+    layer::{Layer, Stretch},
+    packed::Packed,
+    store::lost,
+    view::View,
+};
+use std::{any::Any, ops::Range, rc::Rc};
+use tandem_contracts::{
+    model::RowState,
+    tensor::{Dtype, Error, ErrorKind, Reduce, Result, Tensor},
+};
+
+/// What one sequence of tokens has left behind in the layers of a model.
+#[derive(Debug)]
+pub struct RaggedRow {
+    kit: Rc<Kit>,
+    /// None for layers that read another's keys.
+    layers: Vec<Option<Layer>>,
+    tokens: usize,
+    pending: Option<Pending>,
+    /// Not taken yet.
+    sound: Vec<Sound>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    step: Stretch,
+    /// Layers that have the step's tokens, or need none.
+    layers: usize,
+    /// Of `sound`, what does not belong to the step's tokens.
+    flags: usize,
+}
+
+/// Whether heads of this row could be stored: all of a boolean tensor, or some of its first axis.
+#[derive(Clone, Debug)]
+struct Sound {
+    heads: Tensor,
+    range: Option<Range<usize>>,
+}
+
+impl RaggedRow {
+    /// An empty row. Nothing is allocated before the first step.
+    pub fn new(kit: Rc<Kit>) -> Self {
+        let layers = kit.layers().iter().map(|source| match source {
+            Source::Own(layout) => Some(Layer::new(layout)),
+            Source::Shared(_) => None,
+        });
+        Self { layers: layers.collect(), kit, tokens: 0, pending: None, sound: Vec::new() }
+    }
+
+    /// Tokens that it holds; those of an open step do not count.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// What it was made with. Rows of one model share it by pointer.
+    pub fn kit(&self) -> &Rc<Kit> {
+        &self.kit
+    }
+
+    /// Device bytes of its planes; those that a fork shares are counted in both.
+    pub fn bytes(&self) -> usize {
+        self.own().map(|layer| layer.store.bytes()).sum()
+    }
+
+    /// Every plane that was allocated.
+    pub fn planes(&self) -> impl Iterator<Item = &Tensor> {
+        self.own().filter_map(|layer| layer.store.planes().ok()).flatten()
+    }
+
+    /// Fewest tokens to which [`RaggedRow::trim`] can shorten it.
+    pub fn floor(&self) -> usize {
+        let layers = self.layers.iter().zip(self.kit.layers());
+        let floors = layers.filter_map(|(layer, source)| match (layer, source) {
+            (Some(layer), Source::Own(layout)) => {
+                let converted = layout.transition.boundary().filter(|_| layer.encoded).unwrap_or(0);
+                Some(converted.max(layer.place.floor()))
+            }
+            _ => None,
+        });
+        floors.max().unwrap_or(0)
+    }
+
+    /// Whether no plane was lost and no step is open.
+    ///
+    /// # Errors
+    /// The row is unusable, or in the middle of a step.
+    pub fn check_idle(&self) -> Result<()> {
+        if self.own().any(|layer| layer.store.is_lost()) {
+            return Err(lost());
+        }
+        match self.pending {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::State, "row", "a step is open")),
+        }
+    }
+
+    /// Opens a step of `tokens` tokens: makes room in every layer, and encodes what the row holds where the step begins
+    /// at or beyond a layer's threshold, evaluating one layer after the other.
+    ///
+    /// # Errors
+    /// The row is unusable or in a step already, there are no tokens, they cross a threshold
+    /// ([`Policy::limit`](crate::policy::Policy::limit)), or the device's own; the row holds what it held.
+    pub fn begin(&mut self, tokens: usize) -> Result<()> {
+        self.check_idle()?;
+        let limit = self.kit.blueprint().policy().limit(self.tokens);
+        let fits = tokens > 0
+            && self.tokens.checked_add(tokens).is_some()
+            && limit.is_none_or(|limit| tokens <= limit);
+        if !fits {
+            return Err(Error::index("begin", format!("{} tokens cannot grow by: {tokens}", self.tokens)));
+        }
+        let step = Stretch { position: self.tokens, tokens };
+        for (layer, source) in self.layers.iter_mut().zip(self.kit.layers()) {
+            if let (Some(layer), Source::Own(layout)) = (layer, source)
+                && let Some(heads) = layer.prepare(&self.kit, layout, step)?
+            {
+                self.sound.push(Sound { heads, range: None });
+            }
+        }
+        self.pending = Some(Pending { step, layers: self.after(0), flags: self.sound.len() });
+        Ok(())
+    }
+
+    /// Appends the step's keys and values to the layer of `packed`: those at `range` of the packed tokens.
+    ///
+    /// # Errors
+    /// No step is open, it is another layer's turn, the range has another length, shapes or dtypes do not fit (the row
+    /// is as before then), or the device's own (the row is unusable then).
+    pub fn append(&mut self, packed: &mut Packed<'_>, range: Range<usize>) -> Result<()> {
+        let Pending { step, layers: turn, flags } = self.pending.ok_or_else(no_step)?;
+        let layout = self.kit.own(packed.layer())?;
+        if packed.layer() != turn || !packed.is_of(&self.kit) {
+            return Err(Error::new(
+                ErrorKind::State,
+                "append",
+                format!("layer {turn} of the row's own kit is next, got: {}", packed.layer()),
+            ));
+        }
+        if range.len() != step.tokens {
+            return Err(Error::index(
+                "append",
+                format!("the step has {} tokens, got: {range:?}", step.tokens),
+            ));
+        }
+        if let Some(Some(layer)) = self.layers.get_mut(turn) {
+            let made = packed.made(layout.coders(layer.encoded))?;
+            layer.append(&self.kit, &made.fields, &range, step)?;
+            self.sound.extend(made.sound.map(|heads| Sound { heads, range: Some(range) }));
+        }
+        self.pending = Some(Pending { step, layers: self.after(turn + 1), flags });
+        Ok(())
+    }
+
+    /// What attention reads in `layer` for the open step.
+    ///
+    /// # Errors
+    /// No step is open, the layer (or the one whose keys it reads) has not been appended to, or there is none.
+    pub fn view(&self, layer: usize) -> Result<View> {
+        let Pending { step, layers, .. } = self.pending.ok_or_else(no_step)?;
+        let owner = match self.kit.layers().get(layer) {
+            Some(Source::Shared(donor)) => *donor,
+            _ => layer,
+        };
+        let layout = self.kit.own(owner)?;
+        match self.layers.get(owner) {
+            Some(Some(layer)) if owner < layers => {
+                View::new(&self.kit, layer, layout.coders(layer.encoded), step)
+            }
+            _ => Err(Error::new(ErrorKind::State, "view", format!("layer was not appended to: {owner}"))),
+        }
+    }
+
+    /// Whether everything that was encoded since the last call (tokens of steps, and the row where it converted) could be
+    /// stored, as `i32 [1]`, 1 or 0; none where nothing was. To be taken once a step has its tokens and read with the
+    /// step's evaluation: a row with 0 has numbers that are not finite and must end.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn take_sound(&mut self) -> Result<Option<Tensor>> {
+        let device = self.kit.device();
+        let mut flags = Vec::new();
+        for Sound { heads, range } in &self.sound {
+            let own = match range {
+                Some(range) => device.slice(heads, &[range.clone(), 0..heads.shape()[1]])?,
+                None => heads.clone(),
+            };
+            flags.push(device.reshape(&device.cast(&own, Dtype::I32)?, &[own.elements()])?);
+        }
+        if flags.is_empty() {
+            return Ok(None);
+        }
+        let all = device.concat(&flags.iter().collect::<Vec<_>>(), 0)?;
+        let least = device.reduce(Reduce::Minimum, &all, 0)?;
+        self.sound.clear();
+        Ok(Some(least))
+    }
+
+    /// Closes the step; its first `keep` tokens count from now on, and the rest is forgotten.
+    ///
+    /// # Errors
+    /// No step is open, a layer was not appended to, or the step has fewer tokens; the step stays open.
+    pub fn commit(&mut self, keep: usize) -> Result<()> {
+        let Pending { step, layers, .. } = self.pending.ok_or_else(no_step)?;
+        if layers != self.layers.len() {
+            return Err(Error::new(
+                ErrorKind::State,
+                "commit",
+                format!("layer was not appended to: {layers}"),
+            ));
+        }
+        if keep > step.tokens {
+            return Err(Error::index(
+                "commit",
+                format!("the step has {} tokens, to be kept: {keep}", step.tokens),
+            ));
+        }
+        self.pending = None;
+        self.tokens += keep;
+        Ok(())
+    }
+
+    /// Gives up an open step, if there is one.
+    pub fn roll_back(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            // What was encoded of the row itself stays so.
+            self.sound.truncate(pending.flags);
+        }
+    }
+
+    /// Shortens the row to its first `tokens` tokens. Its planes keep their size.
+    ///
+    /// # Errors
+    /// The row is unusable, in a step, holds fewer tokens, or cannot be shortened so far ([`RaggedRow::floor`]); nothing
+    /// has changed then.
+    pub fn trim(&mut self, tokens: usize) -> Result<()> {
+        self.check_idle()?;
+        let floor = self.floor();
+        if !(floor..=self.tokens).contains(&tokens) {
+            return Err(Error::index(
+                "trim",
+                format!("a row of {} can keep {floor} tokens or more, got: {tokens}", self.tokens),
+            ));
+        }
+        self.tokens = tokens;
+        Ok(())
+    }
+
+    /// A second owner of the same planes; whoever appends first gets a copy.
+    ///
+    /// # Errors
+    /// The row is unusable or in a step.
+    pub fn fork(&self) -> Result<Self> {
+        self.check_idle()?;
+        Ok(Self {
+            kit: Rc::clone(&self.kit),
+            layers: self.layers.clone(),
+            tokens: self.tokens,
+            pending: None,
+            sound: self.sound.clone(),
+        })
+    }
+
+    fn own(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().flatten()
+    }
+
+    /// The first layer from `layer` on that keeps its own keys, or the number of layers.
+    fn after(&self, layer: usize) -> usize {
+        let shared = self.layers.iter().skip(layer).take_while(|layer| layer.is_none());
+        layer + shared.count()
+    }
+}
+
+fn no_step() -> Error {
+    Error::new(ErrorKind::State, "row", "no step is open")
+}
+
+impl RowState for RaggedRow {
+    fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+
+    fn reuse_floor(&self) -> usize {
+        self.floor()
+    }
+
+    fn fork(&self) -> Result<Box<dyn RowState>> {
+        Ok(Box::new(self.fork()?))
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Blueprint, Kind, LayerShape, ragged::store::Store};
+    use tandem_contracts::fake;
+
+    #[test]
+    fn a_lost_plane_makes_every_later_call_an_error() {
+        let device = fake::open();
+        let shape = LayerShape { heads: 1, key_width: 2, value_width: 2 };
+        let blueprint = Blueprint::plain(vec![Kind::Full(shape); 2], Dtype::F32).unwrap();
+        let kit = Kit::open(&device, blueprint).unwrap();
+        let mut row = RaggedRow::new(Rc::clone(&kit));
+        row.begin(1).unwrap();
+        row.layers[0].as_mut().unwrap().store = Store::Lost;
+        let x = device.upload_f32(&[1.0, 2.0], &[1, 1, 2]).unwrap();
+        let errors = [
+            row.append(&mut Packed::new(&kit, 0, &x, &x), 0..1).unwrap_err(),
+            row.view(0).unwrap_err(),
+            row.commit(1).unwrap_err(),
+        ];
+        row.roll_back();
+        let later = [
+            row.check_idle().unwrap_err(),
+            row.begin(1).unwrap_err(),
+            row.trim(0).unwrap_err(),
+            row.fork().unwrap_err(),
+        ];
+        assert!(errors.iter().chain(&later).all(|error| error.kind() == ErrorKind::State));
+        assert_eq!((row.tokens(), row.bytes()), (0, kit.blueprint().bytes(1) / 2));
+    }
+}

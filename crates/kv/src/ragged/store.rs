@@ -1,0 +1,112 @@
+//! The planes of one layer: fields of its keys' codec, then of its values'.
+//!
+//! Invariant: a failure that is seen before the device has a plane leaves everything as it was. One that comes while
+//! the device has it loses the layer; every later call says so.
+
+use super::place::Move;
+use crate::codec::Field;
+use std::mem;
+use tandem_contracts::tensor::{Device, Error, ErrorKind, KvWrite, Result, Run, Scalar, Tensor, shape};
+
+/// Planes `[1, heads, capacity, extent]`.
+#[derive(Clone, Debug)]
+pub(super) enum Store {
+    /// Nothing was allocated yet.
+    Empty,
+    /// One plane for each field.
+    Held(Vec<Tensor>),
+    /// An append failed while the device had a plane.
+    Lost,
+}
+
+impl Store {
+    /// The planes; none if nothing was allocated.
+    pub(super) fn planes(&self) -> Result<&[Tensor]> {
+        match self {
+            Self::Empty => Ok(&[]),
+            Self::Held(planes) => Ok(planes),
+            Self::Lost => Err(lost()),
+        }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost)
+    }
+
+    /// Bytes allocated.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Held(planes) => planes.iter().map(|plane| plane.elements() * plane.dtype().size()).sum(),
+            Self::Empty | Self::Lost => 0,
+        }
+    }
+
+    /// Writes packed tokens `[tokens, heads, extent]`, one tensor for each plane.
+    pub(super) fn append(&mut self, device: &Device, fields: &[Tensor], writes: &[KvWrite]) -> Result<()> {
+        let planes = self.planes()?;
+        if planes.len() != fields.len() {
+            return Err(Error::new(ErrorKind::State, "append", "nothing is reserved"));
+        }
+        for (plane, field) in planes.iter().zip(fields) {
+            if field.storage().device() != device.id() {
+                return Err(Error::foreign("append"));
+            }
+            shape::kv_append(plane, field, writes)?;
+        }
+        // Out of the cache, so that the device gets the last handles and may write in place.
+        if let Self::Held(planes) = mem::replace(self, Self::Lost) {
+            let written = planes.into_iter().zip(fields);
+            let written = written.map(|(plane, field)| device.kv_append(plane, field, writes));
+            *self = Self::Held(written.collect::<Result<_>>()?);
+        }
+        Ok(())
+    }
+
+    /// The columns of these runs, one after the other: `[1, heads, columns, extent]` for each plane.
+    pub(super) fn cut(&self, device: &Device, runs: &[Run]) -> Result<Vec<Tensor>> {
+        let cut = |plane: &Tensor| {
+            let pieces = runs.iter().map(|run| columns(device, plane, run.column, run.positions.len()));
+            let pieces = pieces.collect::<Result<Vec<_>>>()?;
+            match &pieces[..] {
+                [one] => Ok(one.clone()),
+                _ => device.concat(&pieces.iter().collect::<Vec<_>>(), 2),
+            }
+        };
+        self.planes()?.iter().map(cut).collect()
+    }
+}
+
+/// Planes of `capacity` columns for `fields` of `heads` heads, with columns of `old` ones moved in.
+pub(super) fn moved(
+    device: &Device,
+    (fields, heads): (&[Field], usize),
+    capacity: usize,
+    old: &[Tensor],
+    moves: &[Move],
+) -> Result<Vec<Tensor>> {
+    let zeros = |field: &Field, columns| {
+        let zero = if field.dtype.is_float() { Scalar::Float(0.0) } else { Scalar::Int(0) };
+        device.full(zero, field.dtype, &[1, heads, columns, field.extent])
+    };
+    let plane = |(index, field): (usize, &Field)| match (old.get(index), moves) {
+        (Some(old), [Move { from: 0, to: 0, count }]) if *count < capacity => {
+            let kept = columns(device, old, 0, *count)?;
+            device.concat(&[&kept, &zeros(field, capacity - count)?], 2)
+        }
+        (Some(old), moves) => moves.iter().try_fold(zeros(field, capacity)?, |plane, one| {
+            let piece = columns(device, old, one.from, one.count)?;
+            device.slice_update(plane, &piece, &[0, 0, one.to, 0])
+        }),
+        (None, _) => zeros(field, capacity),
+    };
+    fields.iter().enumerate().map(plane).collect()
+}
+
+fn columns(device: &Device, plane: &Tensor, first: usize, count: usize) -> Result<Tensor> {
+    let [heads, extent] = [plane.shape()[1], plane.shape()[3]];
+    device.slice(plane, &[0..1, 0..heads, first..first + count, 0..extent])
+}
+
+pub(super) fn lost() -> Error {
+    Error::new(ErrorKind::State, "row", "the row is unusable: an earlier append failed on the device")
+}

@@ -1,0 +1,30 @@
+//! Rows of every kind and codec against a plain list of tokens.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
+
+mod memory;
+mod naive;
+mod property;
+mod refusal;
+
+use std::{num::NonZeroUsize, rc::Rc};
+use tandem_contracts::tensor::{Affine, Device, Dtype};
+use tandem_kv::{
+    Blueprint, Growth, Kind, LayerShape,
+    codec::Scheme,
+    policy::{Encoding, Request},
+    ragged::Kit,
+};
+
+const SHAPE: LayerShape = LayerShape { heads: 2, key_width: 64, value_width: 64 };
+
+fn affine(bits: u8) -> Scheme {
+    Scheme::affine(Affine { bits, group: 32 }, Dtype::Bf16)
+}
+
+/// A model of these layers; planes grow by 4 columns, so that short rows grow, wrap and shrink.
+fn kit(device: &Device, kinds: &[Kind], encoding: Encoding, start: usize) -> Rc<Kit> {
+    let request = Request { plain: Dtype::Bf16, encoding, start };
+    let (blueprint, _) = Blueprint::new(kinds.to_vec(), &request).unwrap();
+    Kit::open(device, blueprint.growing(Growth::by(NonZeroUsize::new(4).unwrap()))).unwrap()
+}

@@ -1,0 +1,109 @@
+//! Bytes: what rows allocate, and what they do not copy.
+
+use crate::{
+    SHAPE, affine, kit,
+    naive::{Naive, append},
+};
+use std::rc::Rc;
+use tandem_contracts::{
+    fake::Fake,
+    tensor::{Backend, Device, Dtype},
+};
+use tandem_kv::{
+    Blueprint, Kind,
+    codec::Scheme,
+    policy::Encoding,
+    ragged::{Kit, RaggedRow},
+};
+
+/// Evaluates a step of `tokens` tokens.
+fn step(naive: &Naive, row: &mut RaggedRow, tokens: usize) {
+    row.begin(tokens).unwrap();
+    append(naive, &mut [(&mut *row, 0..tokens)], &vec![7; tokens], usize::MAX);
+    row.commit(tokens).unwrap();
+    let sound = row.take_sound().unwrap();
+    naive.device().eval(&row.planes().chain(&sound).collect::<Vec<_>>()).unwrap();
+}
+
+#[test]
+fn rows_allocate_what_their_blueprint_projects() {
+    for scheme in [Scheme::plain(Dtype::Bf16), affine(8), affine(4), Scheme::turbo(8, 3)] {
+        let fake = Fake::open();
+        let device: Device = fake.clone();
+        let kit = kit(&device, &[Kind::Full(SHAPE)], Encoding::Uniform(scheme), 8);
+        let naive = Naive::new(Rc::clone(&kit));
+        // The codec's constants appear when they are first used.
+        let mut first = RaggedRow::new(Rc::clone(&kit));
+        step(&naive, &mut first, 8);
+        step(&naive, &mut first, 1);
+        drop(first);
+        let before = fake.memory().active;
+        let mut row = RaggedRow::new(Rc::clone(&kit));
+        for tokens in [1, 3, 4, 1, 7] {
+            step(&naive, &mut row, tokens);
+            let projected = kit.blueprint().bytes(row.tokens());
+            assert_eq!(row.bytes(), projected, "{scheme} at {}", row.tokens());
+            assert_eq!(fake.memory().active - before, projected, "{scheme} at {}", row.tokens());
+        }
+    }
+}
+
+#[test]
+fn windows_allocate_within_one_growth_of_it() {
+    let device: Device = Fake::open();
+    let kinds = [Kind::Window { shape: SHAPE, window: 6 }];
+    let kit = kit(&device, &kinds, Encoding::Uniform(affine(8)), 5);
+    let naive = Naive::new(Rc::clone(&kit));
+    let mut row = RaggedRow::new(Rc::clone(&kit));
+    for tokens in [2, 3, 17, 1, 1, 9, 1, 3, 1, 1, 1, 1, 1] {
+        step(&naive, &mut row, tokens);
+        let growth = 4 * affine(8).bytes_per_token(SHAPE).unwrap();
+        let projected = kit.blueprint().bytes(row.tokens());
+        if tokens == 1 {
+            assert!((projected..=projected + growth).contains(&row.bytes()), "at {}", row.tokens());
+        }
+    }
+}
+
+/// Whoever joins or leaves, no key or value is copied; and appends write in place.
+#[test]
+fn joins_and_leaves_copy_nothing() {
+    let fake = Fake::open();
+    let device: Device = fake.clone();
+    let blueprint = Blueprint::plain(vec![Kind::Full(SHAPE); 2], Dtype::F32).unwrap();
+    let kit = Kit::open(&device, blueprint).unwrap();
+    let naive = Naive::new(Rc::clone(&kit));
+    let mut batch: Vec<RaggedRow> = (0..3).map(|_| RaggedRow::new(Rc::clone(&kit))).collect();
+    batch.iter_mut().for_each(|row| step(&naive, row, 200));
+    let before = fake.memory().allocated;
+    let leaver = batch.remove(1);
+    let fork = leaver.fork().unwrap();
+    batch.reverse();
+    batch.push(leaver);
+    drop(fork);
+    assert_eq!(fake.memory().allocated, before);
+    for _ in 0..40 {
+        batch.iter_mut().for_each(|row| step(&naive, row, 1));
+    }
+    // What forty steps of three rows need for their own tokens; copies of their planes would be thirty times as much.
+    let token = 2 * Scheme::plain(Dtype::F32).bytes_per_token(SHAPE).unwrap();
+    assert!(fake.memory().allocated - before < (40 * 3 * 8 * token) as u64);
+}
+
+/// A conversion holds two copies of one layer, never of all.
+#[test]
+fn conversions_take_one_layer_at_a_time() {
+    let fake = Fake::open();
+    let device: Device = fake.clone();
+    let kit = kit(&device, &[Kind::Full(SHAPE); 8], Encoding::Uniform(affine(8)), 256);
+    let naive = Naive::new(Rc::clone(&kit));
+    let mut row = RaggedRow::new(Rc::clone(&kit));
+    step(&naive, &mut row, 256);
+    let plain = row.bytes();
+    fake.reset_peak();
+    row.begin(1).unwrap();
+    let peak = fake.memory().peak;
+    // Beside the row itself: one layer cut, in f32 on this device, and its codes twice.
+    assert!(peak < plain + plain, "{peak} over {plain}");
+    assert!(row.bytes() < plain * 6 / 10);
+}
