@@ -59,7 +59,8 @@ impl Geometry {
 
     /// Columns that planes have when they hold `tokens` tokens.
     pub fn capacity(tokens: usize) -> usize {
-        let step = tokens.checked_next_power_of_two().map_or(CAPACITY_STEP, |power| CAPACITY_STEP.max(power / 8));
+        let step =
+            tokens.checked_next_power_of_two().map_or(CAPACITY_STEP, |power| CAPACITY_STEP.max(power / 8));
         tokens.div_ceil(step).saturating_mul(step)
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
+mod attention;
 mod memory;
 mod naive;
 mod property;
