@@ -46,7 +46,7 @@ pub fn open(options: Options) -> Result<Device> {
         traits: Traits {
             name: "cpu",
             compute_dtype: Dtype::F32,
-            precisions: &[Precision::Exact, Precision::Fast],
+            precisions: &[Precision::Fast, Precision::Exact],
             batch_invariant: true,
             deferred: false,
             ragged_attention: true,

@@ -50,7 +50,7 @@ pub(crate) struct Model {
     #[arg(long, value_name = "N", env = "TANDEM_THREADS")]
     pub threads: Option<usize>,
 
-    /// Arithmetic of weight products: `exact` (floats) unless `fast` (8-bit activations) is asked for.
+    /// Arithmetic of weight products: `fast` (12-bit activations) unless `exact` (floats) is asked for.
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
 }
