@@ -7,7 +7,11 @@ use super::case::Case;
 use crate::Result;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 /// Its programs, all in one folder.
 pub const PROGRAMS: [&str; 3] = ["llama-bench", "llama-batched-bench", "llama-cli"];
@@ -54,11 +58,27 @@ impl Peer {
             digest.update(fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?);
         }
         let hash = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        // At this level of logging it tells the instructions that it was compiled for.
-        let mut command = self.batched_command(1, 1, 1);
-        let output = command.args(["-lv", "4"]).output().map_err(|error| format!("{command:?}: {error}"))?;
-        let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        Ok(Identity { build, instructions: instructions(&log), hash })
+        Ok(Identity { build, instructions: instructions(&self.log()?), hash })
+    }
+
+    /// What it logs of a short run; at this level it tells the instructions that it was compiled for.
+    fn log(&self) -> Result<String> {
+        let mut command = Command::new(self.programs.join("llama-cli"));
+        command.arg("-m").arg(&self.model).args([
+            "-lv",
+            "4",
+            "-c",
+            "512",
+            "--single-turn",
+            "-n",
+            "1",
+            "-p",
+            ".",
+        ]);
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("{command:?}: {error}"))?;
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(text.concat())
     }
 
     fn bench(&self, arguments: &[&str]) -> Result<f64> {
