@@ -2,15 +2,16 @@
 //!
 //! Every buffer starts at a multiple of 64 bytes (a cache line and the widest vector). Large ones are mapped at
 //! multiples of 2 MiB and advised to use huge pages, because a weight read once per token would otherwise spend
-//! its time in page walks. Buffers of temporary values are recycled by size class. Weights, which live as long as
-//! the model, take exactly what they need, side by side in arenas of huge pages, and go back to the system with
-//! the last of an arena.
+//! its time in page walks; middling ones lie in arenas of such pages. Buffers of temporary values are recycled by
+//! size class. Weights, which live as long as the model, take exactly what they need, side by side in arenas of
+//! their own, and go back to the system with the last of an arena.
 //!
 //! Invariants:
 //! - the bytes of a [`Block`] are always initialised: fresh ones are zero, recycled ones hold old values;
 //! - a block belongs to one owner; its [`Memory`] only counts it and takes it back in `Drop`;
 //! - `live` counts the capacity of blocks in use, `cached` of those kept for reuse, never both.
 
+mod arena;
 mod mapping;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use std::mem::size_of;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arena::Arenas;
 use half::{bf16, f16};
 
 pub use mapping::OutOfMemory;
@@ -64,7 +66,10 @@ pub struct Memory(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
+    /// Buffers kept for reuse, by capacity.
     free: BTreeMap<usize, Vec<Raw>>,
+    /// Where middling buffers lie.
+    arenas: Arenas,
     arena: Option<Arena>,
     usage: Usage,
     limit: usize,
@@ -73,21 +78,38 @@ struct State {
 /// Where the next long-lived block goes.
 #[derive(Debug)]
 struct Arena {
-    raw: Arc<Raw>,
+    mapping: Arc<Mapping>,
     used: usize,
 }
 
-/// An allocation without an owner: `capacity` bytes at `start`.
+/// Bytes without an owner: `capacity` of them at `start`.
 #[derive(Debug)]
 struct Raw {
     start: NonNull<u8>,
     capacity: usize,
 }
 
-// SAFETY: `Raw` is the unique handle of its allocation, and plain bytes may be used from any thread.
+// SAFETY: `Raw` is the unique handle of its bytes, and plain bytes may be used from any thread.
 unsafe impl Send for Raw {}
 // SAFETY: a shared `Raw` gives nothing but its address away.
 unsafe impl Sync for Raw {}
+
+/// An allocation of the system's, which goes back to it.
+#[derive(Debug)]
+struct Mapping(Raw);
+
+impl Mapping {
+    fn new(capacity: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self(Raw { start: mapping::allocate(capacity)?, capacity }))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `start` came from `allocate(capacity)` and this is its only handle.
+        unsafe { mapping::release(self.0.start, self.0.capacity) }
+    }
+}
 
 impl Default for Memory {
     fn default() -> Self {
@@ -100,6 +122,7 @@ impl Memory {
     pub fn with_cache(limit: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             free: BTreeMap::new(),
+            arenas: Arenas::default(),
             arena: None,
             usage: Usage::default(),
             limit,
@@ -121,17 +144,11 @@ impl Memory {
         }
         let raw = match recycled {
             Some(raw) => raw,
-            None => Raw { start: mapping::allocate(capacity)?, capacity },
+            None => state.allocate(capacity)?,
         };
         state.count(capacity);
         drop(state);
-        Ok(Block {
-            start: raw.start,
-            bytes,
-            capacity,
-            home: self.clone(),
-            holder: Holder::Recycled(Some(raw)),
-        })
+        Ok(Block { start: raw.start, bytes, capacity, home: self.clone(), holder: Holder::Recycled })
     }
 
     /// A zeroed block of `bytes` bytes for something that lives long, such as weights: no rounding to a size
@@ -143,10 +160,10 @@ impl Memory {
     pub fn keep(&self, bytes: usize) -> Result<Block, OutOfMemory> {
         let capacity = bytes.max(1).next_multiple_of(ALIGNMENT);
         let mut state = self.state();
-        let (start, raw) = state.place(capacity)?;
+        let (start, mapping) = state.place(capacity)?;
         state.count(capacity);
         drop(state);
-        Ok(Block { start, bytes, capacity, home: self.clone(), holder: Holder::Kept(raw) })
+        Ok(Block { start, bytes, capacity, home: self.clone(), holder: Holder::Kept(mapping) })
     }
 
     /// What is in use and kept now.
@@ -156,9 +173,7 @@ impl Memory {
 
     /// Gives every kept buffer back to the system.
     pub fn trim(&self) {
-        let mut state = self.state();
-        state.usage.cached = 0;
-        state.free.clear();
+        self.state().trim();
     }
 
     /// Counts [`Usage::peak`] afresh from what is live now.
@@ -178,28 +193,50 @@ impl State {
         self.usage.peak = self.usage.peak.max(self.usage.live);
     }
 
+    /// Space for a temporary value. How it was made depends on the capacity alone.
+    fn allocate(&mut self, capacity: usize) -> Result<Raw, OutOfMemory> {
+        match arena::holds(capacity) {
+            true => self.arenas.take(capacity),
+            false => Ok(Raw { start: mapping::allocate(capacity)?, capacity }),
+        }
+    }
+
+    /// Undoes [`State::allocate`].
+    fn release(&mut self, raw: Raw) {
+        match arena::holds(raw.capacity) {
+            true => self.arenas.give(&raw),
+            false => drop(Mapping(raw)),
+        }
+    }
+
+    /// Gives every kept buffer back.
+    fn trim(&mut self) {
+        self.usage.cached = 0;
+        for raw in std::mem::take(&mut self.free).into_values().flatten() {
+            self.release(raw);
+        }
+    }
+
     /// Space for a long-lived block: in the arena, or by itself when it is large.
-    fn place(&mut self, capacity: usize) -> Result<(NonNull<u8>, Arc<Raw>), OutOfMemory> {
+    fn place(&mut self, capacity: usize) -> Result<(NonNull<u8>, Arc<Mapping>), OutOfMemory> {
         if capacity > ARENA / 2 {
-            let raw = Raw { start: mapping::allocate(capacity)?, capacity };
-            return Ok((raw.start, Arc::new(raw)));
+            let mapping = Mapping::new(capacity)?;
+            return Ok((mapping.0.start, Arc::new(mapping)));
         }
         if self.arena.as_ref().is_none_or(|arena| arena.used + capacity > ARENA) {
-            let raw = Raw { start: mapping::allocate(ARENA)?, capacity: ARENA };
-            self.arena = Some(Arena { raw: Arc::new(raw), used: 0 });
+            self.arena = Some(Arena { mapping: Arc::new(Mapping::new(ARENA)?), used: 0 });
         }
         let Some(arena) = &mut self.arena else { return Err(OutOfMemory { bytes: capacity }) };
         // SAFETY: `used + capacity` is at most the arena's size.
-        let start = unsafe { arena.raw.start.add(arena.used) };
+        let start = unsafe { arena.mapping.0.start.add(arena.used) };
         arena.used += capacity;
-        Ok((start, Arc::clone(&arena.raw)))
+        Ok((start, Arc::clone(&arena.mapping)))
     }
 }
 
-impl Drop for Raw {
+impl Drop for State {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `allocate(capacity)` and this is its only handle.
-        unsafe { mapping::release(self.start, self.capacity) }
+        self.trim();
     }
 }
 
@@ -223,10 +260,10 @@ pub struct Block {
 /// What keeps a block's bytes allocated.
 #[derive(Debug)]
 enum Holder {
-    /// An allocation of its own; `None` only while it is dropped.
-    Recycled(Option<Raw>),
+    /// The block itself, until it is handed to its memory.
+    Recycled,
     /// Held for its `Drop` alone: an allocation shared with other long-lived blocks.
-    Kept(#[expect(dead_code, reason = "held for its drop")] Arc<Raw>),
+    Kept(#[expect(dead_code, reason = "held for its drop")] Arc<Mapping>),
 }
 
 // SAFETY: the block is the only handle of its bytes, which any thread may use.
@@ -264,16 +301,18 @@ impl Drop for Block {
     fn drop(&mut self) {
         let mut state = self.home.state();
         state.usage.live -= self.capacity;
-        if let Holder::Recycled(raw) = &mut self.holder
-            && state.usage.cached + self.capacity <= state.limit
-            && let Some(raw) = raw.take()
-        {
-            state.usage.cached += self.capacity;
-            state.free.entry(self.capacity).or_default().push(raw);
+        if matches!(self.holder, Holder::Recycled) {
+            let raw = Raw { start: self.start, capacity: self.capacity };
+            if state.usage.cached + self.capacity <= state.limit {
+                state.usage.cached += self.capacity;
+                state.free.entry(self.capacity).or_default().push(raw);
+            } else {
+                state.release(raw);
+            }
         }
         // An arena that holds no other block than this one is not filled any further.
         if matches!(self.holder, Holder::Kept(_))
-            && state.arena.as_ref().is_some_and(|arena| Arc::strong_count(&arena.raw) == 2)
+            && state.arena.as_ref().is_some_and(|arena| Arc::strong_count(&arena.mapping) == 2)
         {
             state.arena = None;
         }
