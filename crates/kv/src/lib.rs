@@ -32,6 +32,7 @@ mod plain;
 pub mod policy;
 pub mod ragged;
 mod row;
+mod signature;
 mod transition;
 
 pub use blueprint::Blueprint;

@@ -1,3 +1,5 @@
+//! Tests of policies: by hand, and what must hold for every threshold.
+
 use super::*;
 use crate::{LayerShape, RecurrentShape};
 use proptest::prelude::*;

@@ -18,6 +18,7 @@ mod layer;
 mod packed;
 mod place;
 mod row;
+mod snapshot;
 mod store;
 mod view;
 

@@ -269,7 +269,13 @@ impl RaggedRow {
         })
     }
 
-    fn own(&self) -> impl Iterator<Item = &Layer> {
+    /// A row with these layers.
+    pub(super) fn stored(kit: Rc<Kit>, layers: Vec<Option<Layer>>, tokens: usize) -> Self {
+        Self { kit, layers, tokens, pending: None, sound: Vec::new() }
+    }
+
+    /// Layers that keep their own keys.
+    pub(super) fn own(&self) -> impl Iterator<Item = &Layer> {
         self.layers.iter().flatten()
     }
 

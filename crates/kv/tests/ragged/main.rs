@@ -7,6 +7,7 @@ mod memory;
 mod naive;
 mod property;
 mod refusal;
+mod snapshot;
 
 use std::{num::NonZeroUsize, rc::Rc};
 use tandem_contracts::tensor::{Affine, Device, Dtype};
