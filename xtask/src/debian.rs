@@ -50,6 +50,30 @@ pub(crate) const OPENBLAS: Need = Need {
     present: || openblas().is_some(),
 };
 
+/// A linker for AArch64, to build tests that run under an emulator.
+pub(crate) const ARM_COMPILER: Need = Need {
+    name: "a compiler for AArch64",
+    package: "gcc-aarch64-linux-gnu",
+    otherwise: None,
+    present: || process::succeeds(Command::new("aarch64-linux-gnu-gcc").arg("--version")),
+};
+
+/// The C library that such tests are linked with.
+pub(crate) const ARM_LIBRARY: Need = Need {
+    name: "a C library for AArch64",
+    package: "libc6-dev-arm64-cross",
+    otherwise: None,
+    present: || Path::new("/usr/aarch64-linux-gnu/lib/libc.so").is_file(),
+};
+
+/// QEMU for user programs of AArch64.
+pub(crate) const ARM_EMULATOR: Need = Need {
+    name: "QEMU for AArch64",
+    package: "qemu-user",
+    otherwise: None,
+    present: || process::succeeds(Command::new("qemu-aarch64").arg("--version")),
+};
+
 /// The C++ compiler's command.
 pub(crate) fn cxx() -> String {
     env::var("CXX").unwrap_or_else(|_| "c++".into())

@@ -29,7 +29,7 @@ pub struct Options {
 impl Default for Options {
     /// One thread for each physical core, the best instructions, a cache of 256 MiB.
     fn default() -> Self {
-        Self { threads: physical_cores(), isa: Isa::detected(), cache: 256 << 20 }
+        Self { threads: physical_cores(), isa: Isa::preferred(), cache: 256 << 20 }
     }
 }
 

@@ -13,6 +13,9 @@ use std::sync::OnceLock;
 pub enum Isa {
     /// Plain Rust, on any machine.
     Portable,
+    /// AArch64 with NEON products of bytes (`FEAT_DotProd`).
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
     /// x86-64 with AVX2, FMA and F16C: 256-bit vectors.
     Avx2,
     /// And AVX-512 (F, BW, DQ, VL, VNNI): 512-bit vectors with products of bytes.
@@ -23,13 +26,30 @@ pub enum Isa {
 
 impl Isa {
     /// Every kind, in ascending order.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512Vnni, Self::Amx];
+    pub const ALL: &[Self] = &[
+        Self::Portable,
+        #[cfg(target_arch = "aarch64")]
+        Self::NeonDot,
+        Self::Avx2,
+        Self::Avx512Vnni,
+        Self::Amx,
+    ];
 
     /// The best kind that this machine and its operating system offer. The first call asks them (for AMX also
     /// the permission to use its tile registers, which then holds for the whole process); later ones remember.
     pub fn detected() -> Self {
         static DETECTED: OnceLock<Isa> = OnceLock::new();
         *DETECTED.get_or_init(detect)
+    }
+
+    /// The kind that is used unless another is asked for: the best that this machine offers, except that kernels
+    /// which have only run under an emulator wait to be asked for.
+    pub fn preferred() -> Self {
+        match Self::detected() {
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => Self::Portable,
+            detected => detected,
+        }
     }
 
     /// This kind if the machine has it, else the best that it has.
@@ -39,13 +59,15 @@ impl Isa {
 
     /// The kinds that this machine has, in ascending order.
     pub fn available() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|isa| *isa <= Self::detected())
+        Self::ALL.iter().copied().filter(|isa| *isa <= Self::detected())
     }
 
     /// Its name as written on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => "neon-dot",
             Self::Avx2 => "avx2",
             Self::Avx512Vnni => "avx512-vnni",
             Self::Amx => "amx",
@@ -67,7 +89,8 @@ pub struct UnknownIsa {
 
 impl fmt::Display for UnknownIsa {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "no such instruction set (portable, avx2, avx512-vnni or amx): {}", self.name)
+        let known: Vec<_> = Isa::ALL.iter().map(|isa| isa.name()).collect();
+        write!(formatter, "no such instruction set (known: {}): {}", known.join(", "), self.name)
     }
 }
 
@@ -78,15 +101,21 @@ impl FromStr for Isa {
 
     fn from_str(name: &str) -> Result<Self, UnknownIsa> {
         Self::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|isa| isa.name() == name)
             .ok_or_else(|| UnknownIsa { name: name.to_owned() })
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn detect() -> Isa {
     Isa::Portable
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect() -> Isa {
+    if std::arch::is_aarch64_feature_detected!("dotprod") { Isa::NeonDot } else { Isa::Portable }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -157,20 +186,21 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for isa in Isa::ALL {
-            assert_eq!(isa.to_string().parse(), Ok(isa));
+            assert_eq!(isa.to_string().parse(), Ok(*isa));
         }
-        assert_eq!(
-            "sse".parse::<Isa>().map_err(|error| error.to_string()),
-            Err("no such instruction set (portable, avx2, avx512-vnni or amx): sse".to_owned())
-        );
+        let error = "sse".parse::<Isa>().unwrap_err().to_string();
+        assert!(error.starts_with("no such instruction set (known: portable, "), "{error}");
+        assert!(error.ends_with("avx2, avx512-vnni, amx): sse"), "{error}");
     }
 
     #[test]
     fn nothing_beyond_the_machine_is_chosen() {
-        assert!(Isa::available().eq(Isa::ALL.into_iter().take_while(|isa| *isa <= Isa::detected())));
+        let all = Isa::ALL.iter().copied();
+        assert!(Isa::available().eq(all.take_while(|isa| *isa <= Isa::detected())));
+        assert!(Isa::preferred() <= Isa::detected());
         for isa in Isa::ALL {
             assert!(isa.limited() <= Isa::detected());
-            assert!(isa.limited() <= isa);
+            assert!(isa.limited() <= *isa);
         }
         assert_eq!(Isa::Portable.limited(), Isa::Portable);
     }

@@ -6,10 +6,13 @@ use std::process::Command;
 use super::report::Outcome;
 use super::tally;
 use crate::error::Result;
-use crate::{mlx, process, starter, workspace};
+use crate::{debian, mlx, process, starter, workspace};
 
 /// The target of the machines that MLX is made for.
 const MACOS: &str = "aarch64-apple-darwin";
+
+/// The target whose kernels run under an emulator.
+const ARM: &str = "aarch64-unknown-linux-gnu";
 
 /// The feature that brings in the tests of the starter model.
 const STARTER: &str = "tandem-tests/starter";
@@ -48,6 +51,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "doctests", when: When::Full, run: doctests },
     Step { name: "documentation", when: When::Full, run: documentation },
     Step { name: "cpu alone", when: When::Full, run: cpu_alone },
+    Step { name: "arm kernels", when: When::Full, run: arm_kernels },
     Step { name: "mlx set-up", when: When::Mlx, run: mlx_setup },
     Step { name: "mlx clippy", when: When::Mlx, run: mlx_clippy },
     Step { name: "mlx tests", when: When::Mlx, run: mlx_tests },
@@ -120,6 +124,31 @@ fn cpu_alone(_quick: bool) -> Result<Outcome> {
     ]))
 }
 
+/// The CPU backend's products for AArch64, under QEMU: right, whatever their speed.
+fn arm_kernels(_quick: bool) -> Result<Outcome> {
+    if !cfg!(target_os = "linux") {
+        return Ok(Outcome::Skipped("the emulator of user programs runs on Linux".to_owned()));
+    }
+    debian::ensure(&[debian::ARM_COMPILER, debian::ARM_LIBRARY, debian::ARM_EMULATOR])?;
+    add_target(ARM)?;
+    let mut command = workspace::cargo(["test", "--package", "tandem-backend-cpu", "--lib", "--target", ARM]);
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
+    let emulator = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", emulator);
+    tested(command.args(["--", "product", "isa"]))
+}
+
+/// Adds a target's standard library if it is not there.
+fn add_target(target: &str) -> Result<()> {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", target]).current_dir(workspace::root());
+    if Path::new(process::capture(&mut rustc)?.trim()).is_dir() {
+        return Ok(());
+    }
+    println!("adding the standard library for {target}");
+    process::run(Command::new("rustup").args(["target", "add", target]).current_dir(workspace::root()))
+}
+
 fn mlx_setup(_quick: bool) -> Result<Outcome> {
     mlx::run(&mlx::Options::default()).map(|()| Outcome::Passed)
 }
@@ -156,11 +185,6 @@ fn with_mlx(command: &mut Command) -> &mut Command {
 
 /// Type-checks every crate for macOS. Nothing is linked, so no Mac is needed.
 fn macos_check(_quick: bool) -> Result<Outcome> {
-    let mut rustc = Command::new("rustc");
-    rustc.args(["--print", "target-libdir", "--target", MACOS]).current_dir(workspace::root());
-    if !Path::new(process::capture(&mut rustc)?.trim()).is_dir() {
-        println!("adding the standard library for {MACOS}");
-        process::run(Command::new("rustup").args(["target", "add", MACOS]).current_dir(workspace::root()))?;
-    }
+    add_target(MACOS)?;
     passed(&mut workspace::cargo(["check", "--workspace", "--all-targets", "--target", MACOS]))
 }

@@ -19,6 +19,8 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use std::ops::Range;
@@ -131,6 +133,8 @@ impl Fast<'_> {
                         Isa::Amx | Isa::Avx512Vnni => avx512::run(self, tiles, block),
                         #[cfg(target_arch = "x86_64")]
                         Isa::Avx2 => avx2::run(self, tiles, block),
+                        #[cfg(target_arch = "aarch64")]
+                        Isa::NeonDot => neon::run(self, tiles, block),
                         _ => portable::run(self, tiles, block),
                     }
                 }

@@ -10,6 +10,22 @@ use crate::product::quantised::BLOCK_ROWS;
 ///
 /// As [`Fast::run`].
 pub(super) unsafe fn run(product: &Fast<'_>, tiles: Range<usize>, block: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { run_with(product, tiles, block, dots) }
+}
+
+/// The same with another way to the integer products of a block and a group, high parts and then low ones.
+///
+/// # Safety
+///
+/// As [`Fast::run`].
+#[inline]
+pub(super) unsafe fn run_with(
+    product: &Fast<'_>,
+    tiles: Range<usize>,
+    block: usize,
+    dots: impl Fn(Affine, &[u8], &[i8]) -> [i32; LANES],
+) {
     let affine = product.affine;
     let rows = product.input.block(block);
     for tile in tiles {
