@@ -205,13 +205,13 @@ impl<'a> Chunk<'a> {
     /// Places that some vector sees (and perhaps others between them).
     #[inline(always)]
     fn union(&self) -> Range<usize> {
-        let mut union = BLOCK..0;
+        let (mut start, mut end) = (BLOCK, 0);
         for places in &self.visible {
             if !places.is_empty() {
-                union = union.start.min(places.start)..union.end.max(places.end);
+                (start, end) = (start.min(places.start), end.max(places.end));
             }
         }
-        union
+        start..end
     }
 
     /// `(m_b, l_b)` of each vector, and its `o_b` in `mixed`, `[CHUNK, padded width]`.
