@@ -120,6 +120,8 @@ impl Plan {
 fn needed(isa: Isa) -> &'static [&'static str] {
     match isa {
         Isa::Portable => &[],
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDot => &["NEON", "DOTPROD"],
         Isa::Avx2 => &["AVX2", "FMA", "F16C"],
         Isa::Avx512Vnni => &["AVX2", "FMA", "AVX512", "AVX512_VNNI"],
         Isa::Amx => &["AVX2", "FMA", "AVX512", "AVX512_VNNI", "AMX_INT8"],
