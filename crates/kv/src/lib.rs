@@ -32,6 +32,7 @@ mod plain;
 pub mod policy;
 pub mod ragged;
 mod row;
+pub mod rows;
 mod signature;
 mod transition;
 

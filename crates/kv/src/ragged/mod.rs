@@ -13,6 +13,7 @@
 //! and when it changes in the policy alone. Merging, extending, reordering and extracting rows of a batch are moves of
 //! rows: no keys or values are copied.
 
+mod batch;
 mod kit;
 mod layer;
 mod packed;
@@ -22,6 +23,7 @@ mod snapshot;
 mod store;
 mod view;
 
+pub use batch::RaggedRows;
 pub use kit::Kit;
 pub use packed::Packed;
 pub use row::RaggedRow;

@@ -204,11 +204,11 @@ impl RaggedRow {
         Ok(Some(least))
     }
 
-    /// Closes the step; its first `keep` tokens count from now on, and the rest is forgotten.
+    /// Whether the step can be closed with its first `keep` tokens.
     ///
     /// # Errors
-    /// No step is open, a layer was not appended to, or the step has fewer tokens; the step stays open.
-    pub fn commit(&mut self, keep: usize) -> Result<()> {
+    /// As [`RaggedRow::commit`].
+    pub fn check_commit(&self, keep: usize) -> Result<()> {
         let Pending { step, layers, .. } = self.pending.ok_or_else(no_step)?;
         if layers != self.layers.len() {
             return Err(Error::new(
@@ -223,6 +223,15 @@ impl RaggedRow {
                 format!("the step has {} tokens, to be kept: {keep}", step.tokens),
             ));
         }
+        Ok(())
+    }
+
+    /// Closes the step; its first `keep` tokens count from now on, and the rest is forgotten.
+    ///
+    /// # Errors
+    /// No step is open, a layer was not appended to, or the step has fewer tokens; the step stays open.
+    pub fn commit(&mut self, keep: usize) -> Result<()> {
+        self.check_commit(keep)?;
         self.pending = None;
         self.tokens += keep;
         Ok(())
