@@ -17,7 +17,7 @@ pub struct Kit {
 
 /// Where a layer finds its keys.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// In its own planes.
     Own(Layout),
     /// In those of an earlier layer.
@@ -26,43 +26,43 @@ pub(super) enum Source {
 
 /// A layer that keeps its own keys.
 #[derive(Debug)]
-pub(super) struct Layout {
-    pub(super) shape: LayerShape,
-    pub(super) window: Option<usize>,
-    pub(super) transition: Transition,
+pub(crate) struct Layout {
+    pub(crate) shape: LayerShape,
+    pub(crate) window: Option<usize>,
+    pub(crate) transition: Transition,
     before: Coders,
     after: Coders,
 }
 
 /// Codecs of one scheme.
 #[derive(Clone, Debug)]
-pub(super) struct Coders {
-    pub(super) scheme: Scheme,
-    pub(super) keys: Rc<dyn Codec>,
-    pub(super) values: Rc<dyn Codec>,
+pub(crate) struct Coders {
+    pub(crate) scheme: Scheme,
+    pub(crate) keys: Rc<dyn Codec>,
+    pub(crate) values: Rc<dyn Codec>,
 }
 
 impl Coders {
     /// Fields of the keys, then of the values.
-    pub(super) fn fields(&self) -> Result<Vec<Field>> {
+    pub(crate) fn fields(&self) -> Result<Vec<Field>> {
         let mut fields = self.scheme.keys.fields(self.keys.width())?;
         fields.extend(self.scheme.values.fields(self.values.width())?);
         Ok(fields)
     }
 
     /// How many of the fields are the keys'.
-    pub(super) fn key_fields(&self) -> Result<usize> {
+    pub(crate) fn key_fields(&self) -> Result<usize> {
         Ok(self.scheme.keys.fields(self.keys.width())?.len())
     }
 }
 
 impl Layout {
-    pub(super) fn coders(&self, encoded: bool) -> &Coders {
+    pub(crate) fn coders(&self, encoded: bool) -> &Coders {
         if encoded { &self.after } else { &self.before }
     }
 
     /// Whether a step that begins at `position` reads encoded keys.
-    pub(super) fn encodes(&self, position: usize) -> bool {
+    pub(crate) fn encodes(&self, position: usize) -> bool {
         self.transition.boundary().is_none_or(|start| position >= start)
     }
 }
@@ -116,12 +116,12 @@ impl Kit {
         &self.blueprint
     }
 
-    pub(super) fn layers(&self) -> &[Source] {
+    pub(crate) fn layers(&self) -> &[Source] {
         &self.layers
     }
 
     /// The layer if it keeps its own keys.
-    pub(super) fn own(&self, layer: usize) -> Result<&Layout> {
+    pub(crate) fn own(&self, layer: usize) -> Result<&Layout> {
         match self.layers.get(layer) {
             Some(Source::Own(layout)) => Ok(layout),
             Some(Source::Shared(donor)) => Err(Error::new(

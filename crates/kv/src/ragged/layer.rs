@@ -11,26 +11,26 @@ use tandem_contracts::tensor::{KvWrite, Result, Run, Tensor};
 
 /// Keys and values of one layer.
 #[derive(Clone, Debug)]
-pub(super) struct Layer {
-    pub(super) place: Place,
-    pub(super) store: Store,
+pub(crate) struct Layer {
+    pub(crate) place: Place,
+    pub(crate) store: Store,
     /// Whether the layer has passed its transition; one without any always has.
-    pub(super) encoded: bool,
+    pub(crate) encoded: bool,
 }
 
 /// The step that is being written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
-    pub(super) position: usize,
-    pub(super) tokens: usize,
+pub(crate) struct Stretch {
+    pub(crate) position: usize,
+    pub(crate) tokens: usize,
 }
 
 impl Stretch {
-    pub(super) fn end(self) -> usize {
+    pub(crate) fn end(self) -> usize {
         self.position + self.tokens
     }
 
-    pub(super) fn positions(self) -> Range<usize> {
+    pub(crate) fn positions(self) -> Range<usize> {
         self.position..self.end()
     }
 }

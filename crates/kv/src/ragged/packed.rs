@@ -16,11 +16,11 @@ pub struct Packed<'a> {
 
 /// What a scheme made of them.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(crate) struct Made {
     /// Of the keys, then of the values.
-    pub(super) fields: Vec<Tensor>,
+    pub(crate) fields: Vec<Tensor>,
     /// Boolean `[tokens, heads]`; absent for plain floats, which show what is not finite.
-    pub(super) sound: Option<Tensor>,
+    pub(crate) sound: Option<Tensor>,
 }
 
 impl<'a> Packed<'a> {
@@ -39,7 +39,7 @@ impl<'a> Packed<'a> {
     }
 
     /// Their fields by one of the layer's schemes.
-    pub(super) fn made(&mut self, coders: &Coders) -> Result<Made> {
+    pub(crate) fn made(&mut self, coders: &Coders) -> Result<Made> {
         if let Some((_, made)) = self.made.iter().find(|(scheme, _)| *scheme == coders.scheme) {
             return Ok(made.clone());
         }

@@ -12,7 +12,7 @@ use tandem_contracts::tensor::Run;
 
 /// The columns of one layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     window: Option<usize>,
     capacity: usize,
     oldest: usize,
@@ -20,29 +20,29 @@ pub(super) struct Place {
 
 /// Columns that keep their order but change their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Move {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    pub(super) count: usize,
+pub(crate) struct Move {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) count: usize,
 }
 
 impl Place {
     /// No column yet; `window` positions are seen by a query, or all.
-    pub(super) fn new(window: Option<usize>) -> Self {
+    pub(crate) fn new(window: Option<usize>) -> Self {
         Self { window, capacity: 0, oldest: 0 }
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
     /// Positions before `position` that the query there reads.
-    pub(super) fn read_by(&self, position: usize) -> Range<usize> {
+    pub(crate) fn read_by(&self, position: usize) -> Range<usize> {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))..position
     }
 
     /// Fewest tokens to which the row can be shortened: what is read from there on is intact.
-    pub(super) fn floor(&self) -> usize {
+    pub(crate) fn floor(&self) -> usize {
         match (self.oldest, self.window) {
             (0, _) | (_, None) => 0,
             (oldest, Some(window)) => oldest + window - 1,
@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// The place in which a step of `tokens` tokens at `position` can be written; the same if this one will do.
-    pub(super) fn room(&self, growth: Growth, position: usize, tokens: usize) -> Self {
+    pub(crate) fn room(&self, growth: Growth, position: usize, tokens: usize) -> Self {
         let read = self.read_by(position);
         let needed = growth.capacity(read.len() + tokens);
         // A window gives back what a long step took, but not so eagerly that steps of changing length move it.
@@ -62,12 +62,12 @@ impl Place {
     }
 
     /// Notes that positions before `end` have been written.
-    pub(super) fn write(&mut self, end: usize) {
+    pub(crate) fn write(&mut self, end: usize) {
         self.oldest = self.oldest.max(end.saturating_sub(self.capacity));
     }
 
     /// Positions as runs of columns, ascending.
-    pub(super) fn runs(&self, positions: Range<usize>) -> Vec<Run> {
+    pub(crate) fn runs(&self, positions: Range<usize>) -> Vec<Run> {
         let mut runs = Vec::new();
         let mut first = positions.start;
         while first < positions.end {
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// What has to move so that `positions`, which lie `from` there, lie here.
-    pub(super) fn moves(&self, from: &Self, positions: Range<usize>) -> Vec<Move> {
+    pub(crate) fn moves(&self, from: &Self, positions: Range<usize>) -> Vec<Move> {
         let mut moves = Vec::new();
         for old in from.runs(positions) {
             for new in self.runs(old.positions.clone()) {
@@ -92,7 +92,7 @@ impl Place {
     }
 
     /// Places `positions` that lie one after the other in columns from 0 on.
-    pub(super) fn spread(&self, positions: Range<usize>) -> Vec<Move> {
+    pub(crate) fn spread(&self, positions: Range<usize>) -> Vec<Move> {
         let first = positions.start;
         let spread =
             |run: Run| Move { from: run.positions.start - first, to: run.column, count: run.positions.len() };

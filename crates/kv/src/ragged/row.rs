@@ -103,13 +103,11 @@ impl RaggedRow {
         }
     }
 
-    /// Opens a step of `tokens` tokens: makes room in every layer, and encodes what the row holds where the step begins
-    /// at or beyond a layer's threshold, evaluating one layer after the other.
+    /// The step that [`RaggedRow::begin`] would open.
     ///
     /// # Errors
-    /// The row is unusable or in a step already, there are no tokens, they cross a threshold
-    /// ([`Policy::limit`](crate::policy::Policy::limit)), or the device's own; the row holds what it held.
-    pub fn begin(&mut self, tokens: usize) -> Result<()> {
+    /// As [`RaggedRow::begin`], but the device's own.
+    pub(crate) fn check_begin(&self, tokens: usize) -> Result<Stretch> {
         self.check_idle()?;
         let limit = self.kit.blueprint().policy().limit(self.tokens);
         let fits = tokens > 0
@@ -118,7 +116,17 @@ impl RaggedRow {
         if !fits {
             return Err(Error::index("begin", format!("{} tokens cannot grow by: {tokens}", self.tokens)));
         }
-        let step = Stretch { position: self.tokens, tokens };
+        Ok(Stretch { position: self.tokens, tokens })
+    }
+
+    /// Opens a step of `tokens` tokens: makes room in every layer, and encodes what the row holds where the step begins
+    /// at or beyond a layer's threshold, evaluating one layer after the other.
+    ///
+    /// # Errors
+    /// The row is unusable or in a step already, there are no tokens, they cross a threshold
+    /// ([`Policy::limit`](crate::policy::Policy::limit)), or the device's own; the row holds what it held.
+    pub fn begin(&mut self, tokens: usize) -> Result<()> {
+        let step = self.check_begin(tokens)?;
         for (layer, source) in self.layers.iter_mut().zip(self.kit.layers()) {
             if let (Some(layer), Source::Own(layout)) = (layer, source)
                 && let Some(heads) = layer.prepare(&self.kit, layout, step)?

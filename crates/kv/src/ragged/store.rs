@@ -10,7 +10,7 @@ use tandem_contracts::tensor::{Device, Error, ErrorKind, KvWrite, Result, Run, S
 
 /// Planes `[1, heads, capacity, extent]`.
 #[derive(Clone, Debug)]
-pub(super) enum Store {
+pub(crate) enum Store {
     /// Nothing was allocated yet.
     Empty,
     /// One plane for each field.
@@ -21,7 +21,7 @@ pub(super) enum Store {
 
 impl Store {
     /// The planes; none if nothing was allocated.
-    pub(super) fn planes(&self) -> Result<&[Tensor]> {
+    pub(crate) fn planes(&self) -> Result<&[Tensor]> {
         match self {
             Self::Empty => Ok(&[]),
             Self::Held(planes) => Ok(planes),
@@ -29,12 +29,12 @@ impl Store {
         }
     }
 
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Self::Lost)
     }
 
     /// Bytes allocated.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Held(planes) => planes.iter().map(|plane| plane.elements() * plane.dtype().size()).sum(),
             Self::Empty | Self::Lost => 0,
@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// Writes packed tokens `[tokens, heads, extent]`, one tensor for each plane.
-    pub(super) fn append(&mut self, device: &Device, fields: &[Tensor], writes: &[KvWrite]) -> Result<()> {
+    pub(crate) fn append(&mut self, device: &Device, fields: &[Tensor], writes: &[KvWrite]) -> Result<()> {
         let planes = self.planes()?;
         if planes.len() != fields.len() {
             return Err(Error::new(ErrorKind::State, "append", "nothing is reserved"));
@@ -64,20 +64,26 @@ impl Store {
 
     /// The columns of these runs, one after the other: `[1, heads, columns, extent]` for each plane.
     pub(super) fn cut(&self, device: &Device, runs: &[Run]) -> Result<Vec<Tensor>> {
-        let cut = |plane: &Tensor| {
-            let pieces = runs.iter().map(|run| columns(device, plane, run.column, run.positions.len()));
-            let pieces = pieces.collect::<Result<Vec<_>>>()?;
-            match &pieces[..] {
-                [one] => Ok(one.clone()),
-                _ => device.concat(&pieces.iter().collect::<Vec<_>>(), 2),
-            }
-        };
-        self.planes()?.iter().map(cut).collect()
+        cut(device, self.planes()?, runs)
     }
 }
 
+/// The columns of these runs of planes `[rows, heads, columns, extent]`, one after the other.
+pub(crate) fn cut(device: &Device, planes: &[Tensor], runs: &[Run]) -> Result<Vec<Tensor>> {
+    let cut = |plane: &Tensor| {
+        let pieces =
+            runs.iter().map(|run| columns(device, plane, run.row, (run.column, run.positions.len())));
+        let pieces = pieces.collect::<Result<Vec<_>>>()?;
+        match &pieces[..] {
+            [one] => Ok(one.clone()),
+            _ => device.concat(&pieces.iter().collect::<Vec<_>>(), 2),
+        }
+    };
+    planes.iter().map(cut).collect()
+}
+
 /// Planes of `capacity` columns for `fields` of `heads` heads, with columns of `old` ones moved in.
-pub(super) fn moved(
+pub(crate) fn moved(
     device: &Device,
     (fields, heads): (&[Field], usize),
     capacity: usize,
@@ -90,11 +96,11 @@ pub(super) fn moved(
     };
     let plane = |(index, field): (usize, &Field)| match (old.get(index), moves) {
         (Some(old), [Move { from: 0, to: 0, count }]) if *count < capacity => {
-            let kept = columns(device, old, 0, *count)?;
+            let kept = columns(device, old, 0, (0, *count))?;
             device.concat(&[&kept, &zeros(field, capacity - count)?], 2)
         }
         (Some(old), moves) => moves.iter().try_fold(zeros(field, capacity)?, |plane, one| {
-            let piece = columns(device, old, one.from, one.count)?;
+            let piece = columns(device, old, 0, (one.from, one.count))?;
             device.slice_update(plane, &piece, &[0, 0, one.to, 0])
         }),
         (None, _) => zeros(field, capacity),
@@ -102,11 +108,16 @@ pub(super) fn moved(
     fields.iter().enumerate().map(plane).collect()
 }
 
-fn columns(device: &Device, plane: &Tensor, first: usize, count: usize) -> Result<Tensor> {
+pub(crate) fn columns(
+    device: &Device,
+    plane: &Tensor,
+    row: usize,
+    (first, count): (usize, usize),
+) -> Result<Tensor> {
     let [heads, extent] = [plane.shape()[1], plane.shape()[3]];
-    device.slice(plane, &[0..1, 0..heads, first..first + count, 0..extent])
+    device.slice(plane, &[row..row + 1, 0..heads, first..first + count, 0..extent])
 }
 
-pub(super) fn lost() -> Error {
+pub(crate) fn lost() -> Error {
     Error::new(ErrorKind::State, "row", "the row is unusable: an earlier append failed on the device")
 }

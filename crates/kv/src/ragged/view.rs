@@ -6,6 +6,7 @@
 use super::{
     kit::{Coders, Kit},
     layer::{Layer, Stretch, decode},
+    store::cut,
 };
 use crate::codec::Format;
 use std::ops::Range;
@@ -54,19 +55,31 @@ impl View {
     pub(super) fn new(kit: &Kit, layer: &Layer, coders: &Coders, step: Stretch) -> Result<Self> {
         let read = layer.place.read_by(step.position);
         let runs = layer.place.runs(read.start..step.end());
-        let planes = layer.store.planes()?;
+        Self::over(kit, coders, layer.store.planes()?, (step.position, runs))
+    }
+
+    /// Of runs of planes `[rows, heads, columns, extent]`, for queries from `position` on.
+    pub(crate) fn over(
+        kit: &Kit,
+        coders: &Coders,
+        planes: &[Tensor],
+        (position, runs): (usize, Vec<Run>),
+    ) -> Result<Self> {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+            return Err(Error::new(ErrorKind::State, "view", "nothing is held"));
+        };
         if planes.is_empty() {
             return Err(Error::new(ErrorKind::State, "view", "nothing is reserved"));
         }
         let (keys, values) = planes.split_at(coders.key_fields()?);
         let held = Held::new(coders.scheme.keys, keys).zip(Held::new(coders.scheme.values, values));
         if let Some((keys, values)) = held {
-            return Ok(Self { position: step.position, runs, keys, values });
+            return Ok(Self { position, runs, keys, values });
         }
         // The port has no plane of such codes: what is read is decoded.
-        let [keys, values] = decode(coders, &layer.store.cut(kit.device(), &runs)?)?.map(Held::Plain);
-        let runs = vec![Run { row: 0, column: 0, positions: read.start..step.end() }];
-        Ok(Self { position: step.position, runs, keys, values })
+        let positions = first.positions.start..last.positions.end;
+        let [keys, values] = decode(coders, &cut(kit.device(), planes, &runs)?)?.map(Held::Plain);
+        Ok(Self { position, runs: vec![Run { row: 0, column: 0, positions }], keys, values })
     }
 
     /// The span of the row's queries, which are at `queries` of the packed ones.
