@@ -24,10 +24,13 @@
 //!    places.
 #![forbid(unsafe_code)]
 
+pub mod bank;
 mod blueprint;
 pub mod codec;
 mod geometry;
 mod kind;
+mod padded;
+mod paged;
 mod plain;
 pub mod policy;
 pub mod ragged;

@@ -8,8 +8,13 @@
 //! ```
 //!
 //! Between steps a row can be taken out, whole and alone, and be put into any other set of rows of the same kit: that
-//! is how rows finish, are stored, and are resumed. What lies between is a layout. Where attention takes rows that own
-//! their planes, [`RaggedRows`](crate::ragged::RaggedRows) moves nothing at all.
+//! is how rows finish, are stored, and are resumed. What lies between is a layout:
+//!
+//! | layout | planes of a layer | for |
+//! |---|---|---|
+//! | [`RaggedRows`](crate::ragged::RaggedRows) | each row its own; a join or leave moves nothing | devices whose attention takes such rows |
+//! | [`BankRows::padded`](crate::bank::BankRows::padded) | one for all rows, aligned at their ends | devices that attend to many rows at once |
+//! | [`BankRows::paged`](crate::bank::BankRows::paged) | blocks of one pool; forks share them | many rows with common beginnings |
 //!
 //! Invariants of every implementation:
 //!
@@ -47,6 +52,13 @@ pub trait Rows: fmt::Debug {
     /// # Errors
     /// There is no such row, it is unusable, or a step is open that it takes part in.
     fn tokens(&self, slot: Slot) -> Result<usize>;
+
+    /// Fewest tokens to which a row can be shortened now. It may depend on how long its steps were and with whom: planes of
+    /// a window that have changed keep only what is read.
+    ///
+    /// # Errors
+    /// As [`Rows::tokens`].
+    fn floor(&self, slot: Slot) -> Result<usize>;
 
     /// Puts a row in.
     ///

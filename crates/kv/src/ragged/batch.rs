@@ -28,12 +28,24 @@ impl RaggedRows {
         Self { kit, rows: BTreeMap::new(), step: Vec::new() }
     }
 
-    fn row(&self, slot: Slot) -> Result<&RaggedRow> {
+    pub(crate) fn row(&self, slot: Slot) -> Result<&RaggedRow> {
         self.rows.get(&slot).ok_or_else(|| missing(slot))
     }
 
-    fn row_mut(&mut self, slot: Slot) -> Result<&mut RaggedRow> {
+    pub(crate) fn row_mut(&mut self, slot: Slot) -> Result<&mut RaggedRow> {
         self.rows.get_mut(&slot).ok_or_else(|| missing(slot))
+    }
+
+    /// Appends to the rows that keep the layer themselves.
+    pub(crate) fn append_kept(&mut self, packed: &mut Packed<'_>) -> Result<()> {
+        let rows = &mut self.rows;
+        self.step.iter().try_for_each(|part| {
+            let row = rows.get_mut(&part.slot).ok_or_else(|| missing(part.slot))?;
+            match row.layer(packed.layer()) {
+                Some(_) => row.append(packed, part.tokens.clone()),
+                None => Ok(()),
+            }
+        })
     }
 
     /// That a slot is free, and that a row can live among these.
@@ -47,7 +59,7 @@ impl RaggedRows {
         row.check_idle()
     }
 
-    fn check_step(&self, parts: &[Part]) -> Result<()> {
+    pub(crate) fn check_step(&self, parts: &[Part]) -> Result<()> {
         if !self.step.is_empty() {
             return Err(state("begin", "a step is open".to_owned()));
         }
@@ -63,7 +75,7 @@ impl RaggedRows {
         })
     }
 
-    fn check_keep(&self, keep: &[usize]) -> Result<()> {
+    pub(crate) fn check_keep(&self, keep: &[usize]) -> Result<()> {
         if self.step.is_empty() {
             return Err(no_step());
         }
@@ -87,6 +99,12 @@ impl Rows for RaggedRows {
         let row = self.row(slot)?;
         row.check_idle()?;
         Ok(row.tokens())
+    }
+
+    fn floor(&self, slot: Slot) -> Result<usize> {
+        let row = self.row(slot)?;
+        row.check_idle()?;
+        Ok(row.floor())
     }
 
     fn join(&mut self, slot: Slot, row: RaggedRow) -> Result<()> {
@@ -125,16 +143,18 @@ impl Rows for RaggedRows {
     }
 
     fn append(&mut self, layer: usize, keys: &Tensor, values: &Tensor) -> Result<()> {
-        let (kit, step) = (Rc::clone(&self.kit), std::mem::take(&mut self.step));
-        let mut packed = Packed::new(&kit, layer, keys, values);
-        let appended = step
-            .iter()
-            .try_for_each(|part| self.row_mut(part.slot)?.append(&mut packed, part.tokens.clone()));
-        self.step = step;
-        appended
+        let kit = Rc::clone(&self.kit);
+        kit.own(layer)?;
+        if self.step.is_empty() {
+            return Err(no_step());
+        }
+        self.append_kept(&mut Packed::new(&kit, layer, keys, values))
     }
 
     fn views(&self, layer: usize) -> Result<Vec<View>> {
+        if self.step.is_empty() {
+            return Err(no_step());
+        }
         self.step.iter().map(|part| self.row(part.slot)?.view(layer)).collect()
     }
 

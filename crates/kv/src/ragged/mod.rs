@@ -28,3 +28,8 @@ pub use kit::Kit;
 pub use packed::Packed;
 pub use row::RaggedRow;
 pub use view::View;
+
+pub(crate) use kit::{Coders, Layout, Source};
+pub(crate) use layer::{Layer, Stretch};
+pub(crate) use place::Place;
+pub(crate) use store::{Store, columns, lost};

@@ -286,6 +286,23 @@ impl RaggedRow {
         })
     }
 
+    /// What a layer keeps; none where it is kept elsewhere, or by another layer.
+    pub(crate) fn layer(&self, layer: usize) -> Option<&Layer> {
+        self.layers.get(layer)?.as_ref()
+    }
+
+    /// Puts a layer in, or takes it out: the row steps without it, and whoever keeps it must step it.
+    pub(crate) fn keep_layer(&mut self, layer: usize, kept: Option<Layer>) {
+        if let Some(held) = self.layers.get_mut(layer) {
+            *held = kept;
+        }
+    }
+
+    /// Adds what says whether tokens of the step, those at `range` of the packed ones, could be stored elsewhere.
+    pub(crate) fn note_sound(&mut self, heads: Tensor, range: Range<usize>) {
+        self.sound.push(Sound { heads, range: Some(range) });
+    }
+
     /// A row with these layers.
     pub(super) fn stored(kit: Rc<Kit>, layers: Vec<Option<Layer>>, tokens: usize) -> Self {
         Self { kit, layers, tokens, pending: None, sound: Vec::new() }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 mod attention;
+mod life;
 mod memory;
 mod naive;
 mod property;
@@ -26,7 +27,12 @@ fn affine(bits: u8) -> Scheme {
 
 /// A model of these layers; planes grow by 4 columns, so that short rows grow, wrap and shrink.
 fn kit(device: &Device, kinds: &[Kind], encoding: Encoding, start: usize) -> Rc<Kit> {
-    let request = Request { plain: Dtype::Bf16, encoding, start };
+    kit_of(Dtype::Bf16, device, kinds, encoding, start)
+}
+
+/// The same where what is not encoded is of `plain`.
+fn kit_of(plain: Dtype, device: &Device, kinds: &[Kind], encoding: Encoding, start: usize) -> Rc<Kit> {
+    let request = Request { plain, encoding, start };
     let (blueprint, _) = Blueprint::new(kinds.to_vec(), &request).unwrap();
     Kit::open(device, blueprint.growing(Growth::by(NonZeroUsize::new(4).unwrap()))).unwrap()
 }

@@ -5,7 +5,7 @@ use tandem_contracts::tensor::{Device, Plane, Run, Tensor};
 use tandem_kv::{
     Kind, LayerShape,
     codec::{Codec, Format},
-    ragged::{Kit, Packed, RaggedRow},
+    ragged::{Kit, Packed, RaggedRow, View},
 };
 
 /// Keys or values.
@@ -22,13 +22,6 @@ enum History {
     /// Stored plain first, encoded with the row.
     Converted,
     Encoded,
-}
-
-/// A row and the tokens that it should hold.
-#[derive(Debug)]
-pub(crate) struct Pair {
-    pub(crate) row: RaggedRow,
-    pub(crate) tokens: Vec<u32>,
 }
 
 /// Elements of a token in a layer: a hash, spread over -2 to 2.
@@ -108,12 +101,18 @@ impl Naive {
 
     /// Holds what attention reads in the open step of a row, whose tokens are these with the step's, to each token.
     pub(crate) fn check(&mut self, row: &RaggedRow, tokens: &[u32], step: Range<usize>) {
+        let views: Vec<View> =
+            (0..self.kit.blueprint().kinds().len()).map(|layer| row.view(layer).unwrap()).collect();
+        self.check_views(&views, tokens, step);
+    }
+
+    /// The same of a row that has these views, one for each layer.
+    pub(crate) fn check_views(&mut self, views: &[View], tokens: &[u32], step: Range<usize>) {
         let kinds = self.kit.blueprint().kinds().to_vec();
         for (layer, kind) in kinds.iter().enumerate() {
             let owner = if let Kind::Shared { donor } = *kind { donor } else { layer };
             let window = if let Kind::Window { window, .. } = kinds[owner] { window } else { usize::MAX };
-            let view = row.view(layer).unwrap();
-            let span = view.span(7..9);
+            let span = views[layer].span(7..9);
             assert_eq!((span.queries.clone(), span.position), (7..9, step.start));
             let positions: Vec<usize> = span.runs.iter().flat_map(|run| run.positions.clone()).collect();
             let first = (step.start + 1).saturating_sub(window);
@@ -139,8 +138,10 @@ impl Naive {
             Plane::Affine(plane) => vec![&plane.codes, &plane.scales, &plane.biases],
         };
         let held: Vec<Vec<u8>> = planes.iter().map(|plane| self.device().download(plane).unwrap()).collect();
-        let places = runs.iter().flat_map(|run| (run.column..).zip(run.positions.clone()));
-        for (column, position) in places {
+        let places = runs.iter().flat_map(|run| {
+            (run.column..).zip(run.positions.clone()).map(|(column, position)| (run.row, column, position))
+        });
+        for (row, column, position) in places {
             let history = match (query < start, position < start) {
                 (true, _) => History::Plain,
                 (false, true) => History::Converted,
@@ -149,11 +150,11 @@ impl Naive {
             let expected = self.token(tokens[position], layer, side, history);
             for ((plane, held), expected) in planes.iter().zip(&held).zip(expected) {
                 for (head, expected) in expected.chunks(expected.len() / heads).enumerate() {
-                    let at = (head * plane.shape()[2] + column) * expected.len();
+                    let at = ((row * heads + head) * plane.shape()[2] + column) * expected.len();
                     let got = &held[at..at + expected.len()];
                     assert_eq!(
                         got, expected,
-                        "layer {layer}, {side:?}, position {position} in column {column}"
+                        "layer {layer}, {side:?}, position {position} in row {row}, column {column}"
                     );
                 }
             }

@@ -1,0 +1,299 @@
+//! One layer of many rows in blocks.
+//!
+//! Invariant: between steps a row's table has as many blocks as its tokens fill, the last one in part. A block that more
+//! than one table names is written by nobody.
+
+use super::{Paging, ledger::Ledger};
+use crate::{
+    bank::{Bank, Scope, Share, carry, transfers},
+    ragged::{Layer, Store, View, lost},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    ops::Range,
+};
+use tandem_contracts::{
+    model::Slot,
+    tensor::{Error, ErrorKind, KvWrite, Result, Run, Tensor},
+};
+
+/// The bank behind paged rows.
+#[derive(Debug)]
+pub(super) struct Pool {
+    scope: Scope,
+    paging: Paging,
+    store: Store,
+    books: Books,
+    lost: BTreeSet<Slot>,
+}
+
+/// Who has which blocks.
+#[derive(Clone, Debug, Default)]
+struct Books {
+    ledger: Ledger,
+    tables: BTreeMap<Slot, Table>,
+}
+
+/// A row's blocks, in order of position.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    blocks: Vec<usize>,
+    tokens: usize,
+}
+
+/// A block, and the one that it is to be a copy of.
+struct Copy {
+    from: usize,
+    to: usize,
+}
+
+impl Table {
+    /// Positions as runs, ascending.
+    fn runs(&self, positions: Range<usize>, block: usize) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let mut first = positions.start;
+        while first < positions.end {
+            let end = positions.end.min((first / block + 1) * block);
+            // Every position of a row has its block.
+            let Some(&row) = self.blocks.get(first / block) else { break };
+            runs.push(Run { row, column: first % block, positions: first..end });
+            first = end;
+        }
+        runs
+    }
+}
+
+impl Books {
+    /// Gives every row of a step its blocks, as far as there are any; a copy for each shared one that is written.
+    fn reserve(&mut self, shares: &[Share], block: usize) -> Option<Vec<Copy>> {
+        let mut copies = Vec::new();
+        for Share { slot, step, .. } in shares {
+            let table = self.tables.entry(*slot).or_default();
+            table.tokens = step.position;
+            if let Some(first) = table.blocks.get_mut(step.position / block)
+                && self.ledger.users(*first) > 1
+            {
+                let to = self.ledger.take()?;
+                self.ledger.release(*first);
+                copies.push(Copy { from: mem::replace(first, to), to });
+            }
+            while table.blocks.len() < step.end().div_ceil(block) {
+                table.blocks.push(self.ledger.take()?);
+            }
+        }
+        Some(copies)
+    }
+
+    /// Gives back the blocks of a row beyond the first `blocks`, the last one first.
+    fn shorten(&mut self, slot: Slot, blocks: usize) {
+        let Some(table) = self.tables.get_mut(&slot) else { return };
+        while table.blocks.len() > blocks {
+            if let Some(block) = table.blocks.pop() {
+                self.ledger.release(block);
+            }
+        }
+    }
+}
+
+impl Pool {
+    pub(super) fn new(scope: Scope, paging: Paging) -> Self {
+        Self { scope, paging, store: Store::Empty, books: Books::default(), lost: BTreeSet::new() }
+    }
+
+    fn block(&self) -> usize {
+        self.paging.block.get()
+    }
+
+    fn table(&self, slot: Slot) -> Result<&Table> {
+        let missing = || Error::new(ErrorKind::State, "rows", format!("slot has no blocks: {}", slot.0));
+        self.books.tables.get(&slot).ok_or_else(missing)
+    }
+
+    /// Blocks that a step takes: for its tokens, and for copies of shared blocks that it writes into. Of those who share
+    /// one the last needs no copy.
+    fn wanted(&self, shares: &[Share]) -> usize {
+        let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut wanted: usize = 0;
+        for Share { slot, step, .. } in shares {
+            let blocks = self.books.tables.get(slot).map_or(&[][..], |table| &table.blocks);
+            wanted = wanted.saturating_add(step.end().div_ceil(self.block()).saturating_sub(blocks.len()));
+            if let Some(&block) = blocks.get(step.position / self.block()) {
+                *writers.entry(block).or_default() += 1;
+            }
+        }
+        let copies = |(block, writers): (usize, usize)| writers.min(self.books.ledger.users(block) - 1);
+        wanted.saturating_add(writers.into_iter().map(copies).sum())
+    }
+
+    /// Blocks that the pool is to have, so that `wanted` are free.
+    fn size(&self, wanted: usize) -> Result<usize> {
+        let (blocks, free) = (self.books.ledger.blocks(), self.books.ledger.free());
+        if wanted <= free {
+            return Ok(blocks);
+        }
+        let most = self.paging.most.div_ceil(self.block());
+        let needed = blocks.saturating_add(wanted - free);
+        if needed > most {
+            return Err(Error::new(
+                ErrorKind::Memory,
+                "pool",
+                format!("{} of {most} blocks are free, wanted: {wanted}", free + most.saturating_sub(blocks)),
+            ));
+        }
+        let first = if blocks == 0 { self.paging.tokens.div_ceil(self.block()) } else { blocks + blocks / 2 };
+        Ok(first.max(needed).min(most))
+    }
+
+    /// The pool's planes with so many blocks; those that it has, if it has as many.
+    fn grown(&self, blocks: usize) -> Result<Option<Vec<Tensor>>> {
+        let held = self.books.ledger.blocks();
+        if blocks == held {
+            return Ok(None);
+        }
+        let more = self.scope.zeros(blocks - held, self.block())?;
+        let planes = self.store.planes()?;
+        if planes.is_empty() {
+            return Ok(Some(more));
+        }
+        let joined = planes.iter().zip(&more);
+        joined
+            .map(|(plane, more)| self.scope.device().concat(&[plane, more], 0))
+            .collect::<Result<_>>()
+            .map(Some)
+    }
+
+    /// Copies what rows bring, and shared blocks that will be written, into blocks of their own.
+    fn fill(
+        &self,
+        planes: Vec<Tensor>,
+        books: &Books,
+        copies: &[Copy],
+        joining: &[(Slot, &Layer)],
+    ) -> Result<Vec<Tensor>> {
+        let device = self.scope.device();
+        let copy = |plane: Tensor, Copy { from, to }: &Copy| {
+            // Not a slice, which would hold the plane and make the update copy all of it.
+            let index = device.upload_i32(&[i32::try_from(*from).unwrap_or(i32::MAX)], &[1])?;
+            let copied = device.take(&plane, &index, 0)?;
+            device.slice_update(plane, &copied, &[*to, 0, 0, 0])
+        };
+        let fill = |(index, plane): (usize, Tensor)| {
+            let plane = copies.iter().try_fold(plane, copy)?;
+            joining.iter().try_fold(plane, |plane, (slot, own)| {
+                let (Some(table), Some(old)) = (books.tables.get(slot), own.store.planes()?.get(index))
+                else {
+                    return Ok(plane);
+                };
+                let read = self.scope.read_by(table.tokens)?;
+                let runs = if read.is_empty() { Vec::new() } else { own.place.runs(read.clone()) };
+                carry(device, plane, old, &transfers(&runs, &table.runs(read, self.block())))
+            })
+        };
+        planes.into_iter().enumerate().map(fill).collect()
+    }
+
+    /// The planes are gone, and with them everybody's blocks.
+    fn lose(&mut self) {
+        let books = mem::take(&mut self.books);
+        self.lost.extend(books.tables.into_keys());
+        self.store = Store::Empty;
+    }
+}
+
+impl Bank for Pool {
+    fn holds(&self, slot: Slot) -> bool {
+        self.lost.contains(&slot) || self.books.tables.contains_key(&slot)
+    }
+
+    fn check(&self, slot: Slot) -> Result<()> {
+        if self.lost.contains(&slot) { Err(lost()) } else { Ok(()) }
+    }
+
+    fn floor(&self, _: Slot) -> usize {
+        0
+    }
+
+    fn prepare(&mut self, shares: &[Share], joining: &[(Slot, &Layer)]) -> Result<()> {
+        let blocks = self.size(self.wanted(shares))?;
+        let mut books = self.books.clone();
+        books.ledger.grow(blocks);
+        let copies = books
+            .reserve(shares, self.block())
+            .ok_or_else(|| Error::new(ErrorKind::Memory, "pool", format!("no block is free of: {blocks}")))?;
+        let grown = self.grown(blocks)?;
+        if grown.is_none() && copies.is_empty() && joining.is_empty() {
+            self.books = books;
+            return Ok(());
+        }
+        let planes = match (grown, mem::replace(&mut self.store, Store::Lost)) {
+            (Some(grown), _) => grown,
+            (None, Store::Held(planes)) => planes,
+            (None, _) => Vec::new(),
+        };
+        match self.fill(planes, &books, &copies, joining) {
+            Ok(planes) => (self.store, self.books) = (Store::Held(planes), books),
+            Err(error) => {
+                self.lose();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, shares: &[Share], fields: &[Tensor]) -> Result<()> {
+        let mut writes = Vec::new();
+        for Share { slot, tokens, step } in shares {
+            let first = tokens.start;
+            let write = |Run { row, column, positions }: Run| KvWrite {
+                tokens: first + positions.start - step.position..first + positions.end - step.position,
+                row,
+                column,
+            };
+            writes.extend(self.table(*slot)?.runs(step.positions(), self.block()).into_iter().map(write));
+        }
+        let written = self.store.append(self.scope.device(), fields, &writes);
+        if self.store.is_lost() {
+            self.lose();
+        }
+        written
+    }
+
+    fn view(&self, share: &Share) -> Result<View> {
+        let runs = self.table(share.slot)?.runs(0..share.step.end(), self.block());
+        let coders = self.scope.coders()?;
+        View::over(&self.scope.kit, coders, self.store.planes()?, (share.step.position, runs))
+    }
+
+    fn settle(&mut self, slot: Slot, tokens: usize) {
+        let blocks = tokens.div_ceil(self.block());
+        self.books.shorten(slot, blocks);
+        if let Some(table) = self.books.tables.get_mut(&slot) {
+            table.tokens = tokens;
+        }
+    }
+
+    fn lift(&self, slot: Slot) -> Result<Layer> {
+        self.check(slot)?;
+        let table = self.table(slot)?;
+        let runs = table.runs(0..table.tokens, self.block());
+        self.scope.lift(self.store.planes()?, &runs, table.tokens)
+    }
+
+    fn fork(&mut self, from: Slot, to: Slot) {
+        if let Some(table) = self.books.tables.get(&from).cloned() {
+            table.blocks.iter().for_each(|&block| self.books.ledger.share(block));
+            self.books.tables.insert(to, table);
+        }
+    }
+
+    fn discard(&mut self, slot: Slot) {
+        self.books.shorten(slot, 0);
+        self.books.tables.remove(&slot);
+        self.lost.remove(&slot);
+    }
+
+    fn planes(&self) -> &[Tensor] {
+        self.store.planes().unwrap_or(&[])
+    }
+}
