@@ -160,7 +160,7 @@ impl<'a> Checkpoint<'a> {
         let computed = device.traits().compute_dtype;
         let cache = options.cache.unwrap_or_else(|| cache(precision, computed, self.config.activations));
         let geometry = Geometry::new(declaration.cached(), cache)?;
-        let mut loader = Loader { weights: &mut self.weights, config: &self.config, device, release };
+        let mut loader = Loader::new(&mut self.weights, &self.config, device, release);
         let decoder = Decoder::load(&declaration, &mut loader)?;
         let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable: true };
         Ok(Box::new(DecoderSession::new(device, decoder, geometry, capabilities, precision)))

@@ -15,7 +15,7 @@
 //! | [`weights`] | safetensors and GGUF files, and how tensors come onto a device |
 //! | `layer` | attention, gated unit, norms: shared by all families |
 //! | `dense` | the decoder made of them, from a family's declaration |
-//! | `llama` | the declaration of llama and SmolLM3 |
+//! | `family` | the families: what each reads from its configuration, and its declaration |
 //! | `session` | slots, steps, checks: the model port |
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,6 @@ mod dense;
 mod error;
 mod family;
 mod layer;
-mod llama;
 #[cfg(test)]
 mod sample;
 mod session;

@@ -35,8 +35,8 @@ pub(super) fn read(gguf: &Gguf<'_>) -> Result<Config> {
         return Err(Error::unsupported(message));
     }
     if let Some(divisors) = gguf.tensor(DIVISORS) {
-        config.rope.scaling =
-            Scaling::Divisors(divisors.floats().map_err(|error| error.of_tensor(DIVISORS))?);
+        let divisors = divisors.floats().map_err(|error| error.of_tensor(DIVISORS))?;
+        config.rope.scaling = Scaling::Divisors { divisors, attention_factor: 1.0 };
     }
     Ok(config)
 }

@@ -2,32 +2,41 @@
 //!
 //! Invariants of a [`Config`]: every extent is at least 1 and so far below the machine's limits that products of
 //! three of them cannot overflow; query heads share key heads evenly; head widths are even; a windowed layer has its
-//! window. Nothing is allocated by a claim of the file before it was checked.
+//! window, a donor comes before its reader and keeps keys of the same shape. Nothing is allocated by a claim of the file before it was checked.
 
 mod field;
+mod layer;
 mod metadata;
 mod quantization;
 mod rope;
+mod scale;
 
+pub(crate) use field::Fields;
+pub use layer::LayerConfig;
+pub(crate) use layer::{read_pattern, read_unrotated};
 pub use quantization::{Quantization, Scheme};
 pub use rope::{RopeConfig, Scaling};
+pub use scale::{Normalisation, QueryGrowth, Scales};
 
 use crate::{
-    error::{Error, Result},
+    error::{Error, Result, printable},
     family::{self, Family},
     weights::Gguf,
 };
-use field::Fields;
-use tandem_contracts::{tensor::Dtype, text::TokenId};
+use serde_json::{Map, Value};
+use tandem_contracts::{
+    tensor::{Activation, Dtype},
+    text::TokenId,
+};
 
 /// Longest width of activations and heads.
-const WIDEST: u64 = 1 << 20;
+pub(crate) const WIDEST: u64 = 1 << 20;
 
 /// Most layers or heads.
-const MOST: u64 = 1 << 12;
+pub(crate) const MOST: u64 = 1 << 12;
 
 /// Most tokens of a vocabulary.
-const LARGEST_VOCABULARY: u64 = 1 << 24;
+pub(crate) const LARGEST_VOCABULARY: u64 = 1 << 24;
 
 /// Longest context and window.
 const LONGEST: u64 = 1 << 28;
@@ -56,6 +65,12 @@ pub struct Config {
     pub context: usize,
     /// Added to the mean square in norms.
     pub norm_epsilon: f32,
+    /// Activation of the gate.
+    pub activation: Activation,
+    /// Which norm stands before and behind layers.
+    pub normalisation: Normalisation,
+    /// Factors and bounds along the graph.
+    pub scales: Scales,
     /// Whether the projections of attention have biases.
     pub attention_bias: bool,
     /// Whether the projections of the gated unit have biases.
@@ -64,6 +79,12 @@ pub struct Config {
     pub tied: Option<bool>,
     /// Rotary positions.
     pub rope: RopeConfig,
+    /// Those of layers with a window, where they differ.
+    pub window_rope: Option<RopeConfig>,
+    /// How queries grow with their position, if they do.
+    pub query_growth: Option<QueryGrowth>,
+    /// Embeddings of which each layer reads its own part, besides the activations.
+    pub layer_inputs: Option<LayerInputConfig>,
     /// The layers in order.
     pub layers: Vec<LayerConfig>,
     /// Which weights are quantised, and how.
@@ -76,13 +97,13 @@ pub struct Config {
     pub end_tokens: Vec<TokenId>,
 }
 
-/// What may differ between the layers of one model.
+/// Extents of embeddings for each layer (Gemma 3n and 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayerConfig {
-    /// Positions that a query sees, its own included; all where there is none.
-    pub window: Option<usize>,
-    /// Whether queries and keys are rotated by their position.
-    pub rotary: bool,
+pub struct LayerInputConfig {
+    /// Width of one layer's part.
+    pub width: usize,
+    /// Rows of the table.
+    pub vocabulary: usize,
 }
 
 impl Config {
@@ -92,7 +113,7 @@ impl Config {
     /// Malformed JSON, a model type that is not known (the message names those that are), a value that is missing or
     /// out of range, or a quantisation or scaling that is not known.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        let parsed: std::result::Result<serde_json::Value, _> = serde_json::from_slice(bytes);
+        let parsed: std::result::Result<Value, _> = serde_json::from_slice(bytes);
         let value = parsed.map_err(|error| Error::config("the configuration is not json").because(error))?;
         let object = value.as_object().ok_or_else(|| Error::config("the configuration is no json object"))?;
         Self::from_fields(Fields(object))
@@ -103,48 +124,73 @@ impl Config {
         metadata::read(gguf).map_err(|error| error.in_file(gguf.file()))
     }
 
-    fn from_fields(fields: Fields<'_>) -> Result<Self> {
-        let family = family::find(fields.text("model_type")?.ok_or_else(|| missing("model_type"))?)?;
+    fn from_fields(given: Fields<'_>) -> Result<Self> {
+        let family = family::find(given.text("model_type")?.ok_or_else(|| missing("model_type"))?)?;
+        let merged = merge(given, family)?;
+        let fields = Fields(&merged);
         let count = |key, most| fields.count(key, most)?.ok_or_else(|| missing(key));
-        if let Some(activation) = fields.text("hidden_act")?.filter(|&name| name != "silu") {
-            return Err(Error::unsupported(format!("hidden_act silu is known, got: {activation}")));
-        }
+        require_activation(fields, family.activation)?;
         let (hidden, heads) = (count("hidden_size", WIDEST)?, count("num_attention_heads", MOST)?);
+        let (intermediate, layers) = (count("intermediate_size", WIDEST)?, count("num_hidden_layers", MOST)?);
         let context = fields.count("max_position_embeddings", LONGEST)?.unwrap_or(DEFAULT_CONTEXT);
-        let config = Self {
+        let epsilon = fields
+            .positive("rms_norm_eps")?
+            .map_or_else(|| fields.positive("layer_norm_eps"), |it| Ok(Some(it)))?;
+        let head_width = fields.count("head_dim", WIDEST)?.unwrap_or(hidden / heads);
+        let shared_heads = fields.count("num_key_value_heads", MOST)?.unwrap_or(heads);
+        let (rope, window_rope) = RopeConfig::read(fields, context)?;
+        let mut config = Self {
             family: family.name,
             hidden,
-            intermediate: count("intermediate_size", WIDEST)?,
+            intermediate,
             heads,
-            shared_heads: fields.count("num_key_value_heads", MOST)?.unwrap_or(heads),
-            head_width: fields.count("head_dim", WIDEST)?.unwrap_or(hidden / heads),
+            shared_heads,
+            head_width,
             vocabulary: count("vocab_size", LARGEST_VOCABULARY)?,
             context,
-            norm_epsilon: fields.positive("rms_norm_eps")?.ok_or_else(|| missing("rms_norm_eps"))? as f32,
+            norm_epsilon: epsilon.ok_or_else(|| missing("rms_norm_eps"))? as f32,
+            activation: family.activation,
+            normalisation: Normalisation::default(),
+            scales: Scales::default(),
             attention_bias: fields.flag("attention_bias")?.unwrap_or(false),
             mlp_bias: fields.flag("mlp_bias")?.unwrap_or(false),
             tied: fields.flag("tie_word_embeddings")?,
-            rope: RopeConfig::read(fields, context)?,
-            layers: layers(fields, family)?,
+            rope,
+            window_rope,
+            query_growth: None,
+            layer_inputs: None,
+            layers: vec![LayerConfig::plain(head_width, shared_heads, intermediate); layers],
             quantization: Quantization::read(fields)?,
             activations: activations(fields)?,
             begin_token: fields.ids("bos_token_id")?.first().copied(),
             end_tokens: fields.ids("eos_token_id")?,
         };
-        config.check_heads()?;
+        layer::read_windows(fields, &mut config.layers)?;
+        (family.read)(fields, &mut config)?;
+        config.layers.iter().try_for_each(|layer| config.check_heads(layer))?;
         Ok(config)
     }
 
-    fn check_heads(&self) -> Result<()> {
-        if self.head_width < 2 || !self.head_width.is_multiple_of(2) {
-            return Err(Error::config(format!("heads must have an even width, got: {}", self.head_width)));
+    fn check_heads(&self, layer: &LayerConfig) -> Result<()> {
+        let &LayerConfig { head_width, shared_heads, donor, .. } = layer;
+        if head_width < 2 || !head_width.is_multiple_of(2) {
+            return Err(Error::config(format!("heads must have an even width, got: {head_width}")));
         }
-        if !self.heads.is_multiple_of(self.shared_heads) {
-            let message =
-                format!("{} query heads do not share key heads evenly: {}", self.heads, self.shared_heads);
+        if !self.heads.is_multiple_of(shared_heads) {
+            let message = format!("{} query heads do not share key heads evenly: {shared_heads}", self.heads);
             return Err(Error::config(message));
         }
+        let Some(donor) = donor.map(|donor| &self.layers[donor]) else { return Ok(()) };
+        if (donor.head_width, donor.shared_heads) != (head_width, shared_heads) {
+            return Err(Error::config("a layer reads keys of another shape than its own"));
+        }
         Ok(())
+    }
+
+    /// Rotary positions of a layer.
+    pub(crate) fn rope_of(&self, layer: &LayerConfig) -> Option<&RopeConfig> {
+        let own = layer.window.and(self.window_rope.as_ref()).unwrap_or(&self.rope);
+        layer.rotary.then_some(own)
     }
 
     /// Adds the end tokens of another source (`generation_config.json`) to those known.
@@ -170,48 +216,49 @@ fn activations(fields: Fields<'_>) -> Result<Option<Dtype>> {
 
 /// Ids that end an answer, of a `generation_config.json`.
 pub(crate) fn end_tokens(bytes: &[u8]) -> Result<Vec<TokenId>> {
-    let parsed: std::result::Result<serde_json::Map<_, _>, _> = serde_json::from_slice(bytes);
+    let parsed: std::result::Result<Map<_, _>, _> = serde_json::from_slice(bytes);
     let object = parsed
         .map_err(|error| Error::config("the generation configuration is no json object").because(error))?;
     Fields(&object).ids("eos_token_id")
 }
 
-fn layers(fields: Fields<'_>, family: &Family) -> Result<Vec<LayerConfig>> {
-    let count = fields.count("num_hidden_layers", MOST)?.ok_or_else(|| missing("num_hidden_layers"))?;
-    let mut layers = vec![LayerConfig { window: None, rotary: true }; count];
-    if let Some(kinds) = fields.list("layer_types")? {
-        let window = fields.count("sliding_window", LONGEST)?;
-        require_each_layer("layer_types", kinds.len(), count)?;
-        for (layer, kind) in layers.iter_mut().zip(kinds) {
-            layer.window = match kind.as_str() {
-                Some("full_attention") => None,
-                Some("sliding_attention") => Some(window.ok_or_else(|| missing("sliding_window"))?),
-                _ => return Err(Error::unsupported(format!("layer type is not known: {kind}"))),
-            };
-        }
-    }
-    let Some(interval) = family.unrotated_interval else { return Ok(layers) };
-    if let Some(rotated) = fields.list("no_rope_layers")? {
-        // The name says the opposite of its values: 1 is a rotary layer.
-        require_each_layer("no_rope_layers", rotated.len(), count)?;
-        for (layer, rotates) in layers.iter_mut().zip(rotated) {
-            layer.rotary = rotates.as_u64() != Some(0) && rotates.as_bool() != Some(false);
-        }
-    } else {
-        let interval = fields.count("no_rope_layer_interval", MOST)?.unwrap_or(interval);
-        layers.iter_mut().skip(interval - 1).step_by(interval).for_each(|layer| layer.rotary = false);
-    }
-    Ok(layers)
+/// The family's defaults, then the text model's own block, then the fields around it. What is `null` there replaces a
+/// default, but no field of the block.
+fn merge(given: Fields<'_>, family: &Family) -> Result<Map<String, Value>> {
+    let default = |&(key, value): &(&str, f64)| {
+        let whole = (value.fract() == 0.0).then_some(value as u64);
+        (key.to_owned(), whole.map_or_else(|| Value::from(value), Value::from))
+    };
+    let mut merged: Map<String, Value> = family.defaults.iter().map(default).collect();
+    let block = given.object("text_config")?;
+    let outer = given.0.iter().filter(|(key, value)| {
+        *key != "text_config" && !(value.is_null() && block.is_some_and(|block| block.0.contains_key(*key)))
+    });
+    let inner = block.into_iter().flat_map(|block| block.0);
+    merged.extend(inner.chain(outer).map(|(key, value)| (key.clone(), value.clone())));
+    Ok(merged)
 }
 
-fn require_each_layer(key: &str, got: usize, layers: usize) -> Result<()> {
-    if got == layers {
-        return Ok(());
+fn require_activation(fields: Fields<'_>, known: Activation) -> Result<()> {
+    // Early files of the second kind say `gelu` and mean its approximation.
+    let names: &[&str] = match known {
+        Activation::Silu => &["silu"],
+        Activation::GeluTanh => &["gelu_pytorch_tanh", "gelu"],
+        Activation::Gelu => &["gelu"],
+    };
+    for key in ["hidden_act", "hidden_activation"] {
+        if let Some(other) = fields.text(key)?.filter(|name| !names.contains(name)) {
+            return Err(Error::unsupported(format!(
+                "{key} {} is known, got: {}",
+                names[0],
+                printable(other)
+            )));
+        }
     }
-    Err(Error::config(format!("{key} must name each of {layers} layers, names: {got}")))
+    Ok(())
 }
 
-fn missing(key: &str) -> Error {
+pub(crate) fn missing(key: &str) -> Error {
     Error::config(format!("the configuration lacks: {key}"))
 }
 

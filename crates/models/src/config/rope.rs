@@ -3,7 +3,7 @@
 //! All frequencies are computed in f64 and rounded once. Invariant: they do not depend on a row's length, so that a
 //! token's numbers depend on its position alone.
 
-use super::{LONGEST, field::Fields, missing};
+use super::{field::Fields, missing};
 use crate::error::{Error, Result, printable};
 use std::f64::consts::PI;
 
@@ -12,6 +12,8 @@ use std::f64::consts::PI;
 pub struct RopeConfig {
     /// Base of the geometric series of wavelengths.
     pub base: f64,
+    /// Share of a head that is rotated, from its first element on.
+    pub share: f64,
     /// Whether pairs are neighbours; else halves.
     pub interleaved: bool,
     /// How positions beyond the trained ones are reached.
@@ -53,37 +55,89 @@ pub enum Scaling {
         /// Multiplies queries and keys.
         attention_factor: f64,
     },
-    /// Frequencies divided one by one, as GGUF files give them.
-    Divisors(Vec<f32>),
+    /// Frequencies divided one by one: LongRoPE (Ding et al., arXiv:2402.13753), and what GGUF files give. Of
+    /// LongRoPE's two lists it is the long one in every row, as a token's numbers depend on its position alone.
+    Divisors {
+        /// One for each pair.
+        divisors: Vec<f32>,
+        /// Multiplies queries and keys.
+        attention_factor: f64,
+    },
+    /// The whole head has pairs, of which those beyond the rotated share stand still (Gemma 4).
+    Proportional {
+        /// Positions are divided by it.
+        factor: f64,
+    },
 }
 
 impl RopeConfig {
-    pub(super) fn read(fields: Fields<'_>, context: usize) -> Result<Self> {
-        // Newer configurations hold base and scaling in one block.
-        let block = match fields.object("rope_scaling")? {
-            Some(block) => Some(block),
-            None => fields.object("rope_parameters")?,
+    /// The block with scaling, in the newer and in the older spelling.
+    pub(crate) fn block(fields: Fields<'_>) -> Result<Option<Fields<'_>>> {
+        match fields.object("rope_scaling")? {
+            Some(block) => Ok(Some(block)),
+            None => fields.object("rope_parameters"),
+        }
+    }
+
+    /// Rotary positions of layers that see everything, and of those with a window where the file tells them apart.
+    pub(crate) fn read(fields: Fields<'_>, context: usize) -> Result<(Self, Option<Self>)> {
+        let block = Self::block(fields)?;
+        let of = |kind| block.map_or(Ok(None), |block| block.object(kind));
+        match (of("full_attention")?, of("sliding_attention")?) {
+            (None, None) => Ok((Self::read_one(fields, block, context)?, None)),
+            (full, windowed) => {
+                let full = Self::read_one(fields, full, context)?;
+                Ok((full, Some(Self::read_one(fields, windowed, context)?)))
+            }
+        }
+    }
+
+    fn read_one(fields: Fields<'_>, block: Option<Fields<'_>>, context: usize) -> Result<Self> {
+        // Newer configurations hold all in one block.
+        let number = |key| match block.map_or(Ok(None), |block| block.positive(key))? {
+            Some(nested) => Ok(Some(nested)),
+            None => fields.positive(key),
         };
-        let nested = block.map_or(Ok(None), |block| block.positive("rope_theta"))?;
-        let base = fields.positive("rope_theta")?.or(nested).unwrap_or(10_000.0);
+        let base = number("rope_theta")?.unwrap_or(10_000.0);
         if base <= 1.0 {
             return Err(Error::config(format!("rope_theta must be above 1, got: {base}")));
         }
+        let share = number("partial_rotary_factor")?.unwrap_or(1.0);
+        if share > 1.0 {
+            return Err(Error::config(format!("partial_rotary_factor must be at most 1, got: {share}")));
+        }
+        let original = number("original_max_position_embeddings")?;
         Ok(Self {
             base,
+            share,
             interleaved: fields.flag("rope_traditional")?.unwrap_or(false),
-            scaling: block.map_or(Ok(Scaling::None), |block| Scaling::read(block, context))?,
+            scaling: block.map_or(Ok(Scaling::None), |block| Scaling::read(block, context, original))?,
         })
     }
 
-    /// Radians per position of each of `width / 2` pairs.
+    /// Elements of a head of `width` that are rotated: two for each pair.
+    fn rotated(&self, width: usize) -> usize {
+        match self.scaling {
+            Scaling::Proportional { .. } => width,
+            _ => (width as f64 * self.share) as usize,
+        }
+    }
+
+    /// Radians per position of each pair of a head of `width`.
     ///
     /// # Errors
-    /// Divisors of another number than pairs, or one that is not above 0.
+    /// A rotated share that is no whole number of pairs; divisors of another number than pairs, or one that is not
+    /// above 0.
     pub fn frequencies(&self, width: usize) -> Result<Vec<f32>> {
+        let (whole, width) = (width, self.rotated(width));
+        if width < 2 || !width.is_multiple_of(2) {
+            return Err(Error::config(format!(
+                "an even part of a head must be rotated, got: {width} of {whole}"
+            )));
+        }
         let pairs = width / 2;
         let plain = |pair: usize| self.base.powf(-2.0 * pair as f64 / width as f64);
-        if let Scaling::Divisors(divisors) = &self.scaling
+        if let Scaling::Divisors { divisors, .. } = &self.scaling
             && (divisors.len() != pairs || divisors.iter().any(|it| !(it.is_finite() && *it > 0.0)))
         {
             let message =
@@ -95,7 +149,11 @@ impl RopeConfig {
             match &self.scaling {
                 Scaling::None => frequency,
                 Scaling::Linear { factor } => frequency / factor,
-                Scaling::Divisors(divisors) => frequency / f64::from(divisors[pair]),
+                Scaling::Divisors { divisors, .. } => frequency / f64::from(divisors[pair]),
+                Scaling::Proportional { factor } => {
+                    let turning = 2.0 * (pair as f64) < (whole as f64 * self.share).floor();
+                    if turning { frequency / factor } else { 0.0 }
+                }
                 Scaling::Llama3 {
                     factor,
                     low_frequency_factor: low,
@@ -120,7 +178,9 @@ impl RopeConfig {
     /// What multiplies rotated elements.
     pub fn scale(&self) -> f32 {
         match self.scaling {
-            Scaling::Yarn { attention_factor, .. } => attention_factor as f32,
+            Scaling::Yarn { attention_factor, .. } | Scaling::Divisors { attention_factor, .. } => {
+                attention_factor as f32
+            }
             _ => 1.0,
         }
     }
@@ -138,18 +198,15 @@ impl RopeConfig {
 }
 
 impl Scaling {
-    fn read(block: Fields<'_>, context: usize) -> Result<Self> {
+    fn read(block: Fields<'_>, context: usize, original: Option<f64>) -> Result<Self> {
         let kind = block.text("type")?.map_or_else(|| block.text("rope_type"), |kind| Ok(Some(kind)))?;
         let required =
             |key: &str| block.positive(key)?.ok_or_else(|| missing(&format!("rope_scaling.{key}")));
         let or = |key, default: f64| Ok::<_, Error>(block.positive(key)?.unwrap_or(default));
-        let original = |default: f64| {
-            Ok::<_, Error>(
-                block.count("original_max_position_embeddings", LONGEST)?.map_or(default, |it| it as f64),
-            )
-        };
         match kind.unwrap_or("default") {
             "default" | "dynamic" => Ok(Self::None),
+            "proportional" => Ok(Self::Proportional { factor: or("factor", 1.0)? }),
+            "longrope" | "su" => Self::read_long(block, context, original),
             "linear" => Ok(Self::Linear { factor: required("factor")? }),
             "llama3" => {
                 let (low, high) = (or("low_freq_factor", 1.0)?, or("high_freq_factor", 4.0)?);
@@ -162,7 +219,7 @@ impl Scaling {
                     factor: required("factor")?,
                     low_frequency_factor: low,
                     high_frequency_factor: high,
-                    original_context: original(8192.0)?,
+                    original_context: original.unwrap_or(8192.0),
                 })
             }
             "yarn" => {
@@ -176,18 +233,35 @@ impl Scaling {
                 };
                 Ok(Self::Yarn {
                     factor,
-                    original_context: original(context as f64)?,
+                    original_context: original.unwrap_or(context as f64),
                     beta_fast: or("beta_fast", 32.0)?,
                     beta_slow: or("beta_slow", 1.0)?,
                     attention_factor,
                 })
             }
             other => {
-                let known = "default, linear, dynamic, llama3 and yarn";
+                let known = "default, linear, dynamic, llama3, yarn, longrope and proportional";
                 Err(Error::unsupported(format!("rope scalings are {known}, got: {}", printable(other))))
             }
         }
     }
+
+    fn read_long(block: Fields<'_>, context: usize, original: Option<f64>) -> Result<Self> {
+        let key = "original_max_position_embeddings";
+        let original = original.filter(|original| *original > 1.0).ok_or_else(|| missing(key))?;
+        let stretch = context as f64 / original;
+        let grown = if stretch <= 1.0 { 1.0 } else { (1.0 + stretch.ln() / original.ln()).sqrt() };
+        let attention_factor = block.positive("attention_factor")?.unwrap_or(grown);
+        Ok(Self::Divisors { divisors: divisors(block, "long_factor")?, attention_factor })
+    }
+}
+
+/// Divisors of a list.
+fn divisors(block: Fields<'_>, key: &str) -> Result<Vec<f32>> {
+    let list = block.list(key)?.ok_or_else(|| missing(&format!("rope_scaling.{key}")))?;
+    let number = |value: &serde_json::Value| value.as_f64().map(|number| number as f32);
+    let numbers: Option<Vec<f32>> = list.iter().map(number).collect();
+    numbers.ok_or_else(|| Error::config(format!("{key} must be a list of numbers")))
 }
 
 /// YaRN's growth of attention with the stretch.
@@ -208,7 +282,7 @@ mod tests {
     use super::*;
 
     fn rope(scaling: Scaling) -> RopeConfig {
-        RopeConfig { base: 10_000.0, interleaved: false, scaling }
+        RopeConfig { base: 10_000.0, share: 1.0, interleaved: false, scaling }
     }
 
     fn close(got: &[f32], expected: &[f64]) {
@@ -225,9 +299,20 @@ mod tests {
             &rope(Scaling::Linear { factor: 4.0 }).frequencies(8).unwrap(),
             &[0.25, 0.025, 0.0025, 0.00025],
         );
-        let divisors = rope(Scaling::Divisors(vec![1.0, 1.0, 2.0, 8.0]));
+        let divisors = rope(Scaling::Divisors { divisors: vec![1.0, 1.0, 2.0, 8.0], attention_factor: 1.0 });
         close(&divisors.frequencies(8).unwrap(), &[1.0, 0.1, 0.005, 0.000_125]);
         assert!(divisors.frequencies(16).is_err());
+    }
+
+    #[test]
+    fn a_share_of_the_head_turns() {
+        let half = RopeConfig { share: 0.5, ..rope(Scaling::None) };
+        close(&half.frequencies(16).unwrap(), &[1.0, 0.1, 0.01, 0.001]);
+        assert!(RopeConfig { share: 0.3, ..half.clone() }.frequencies(10).is_err());
+        assert!(RopeConfig { share: 0.01, ..half.clone() }.frequencies(16).is_err());
+        // Pairs of the whole head, the slower half of which stand still.
+        let proportional = RopeConfig { scaling: Scaling::Proportional { factor: 2.0 }, ..half };
+        close(&proportional.frequencies(8).unwrap(), &[0.5, 0.05, 0.0, 0.0]);
     }
 
     #[test]

@@ -50,7 +50,9 @@ fn activations_are_named_in_the_old_and_in_the_new_way() {
 fn a_model_type_that_is_not_known_names_those_that_are() {
     let error = read(&with(json!({ "model_type": "gpt5" }))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert_eq!(error.to_string(), "model type is not known (known: llama, smollm3): gpt5");
+    let message = error.to_string();
+    assert!(message.starts_with("model type is not known (known: cohere2, gemma2, "), "{message}");
+    assert!(message.ends_with(", smollm3): gpt5"), "{message}");
 }
 
 #[test]
@@ -83,9 +85,14 @@ fn values_out_of_range_are_refused_by_name() {
         ),
         (json!({ "layer_types": ["full_attention", "mamba"] }), "layer type is not known: \"mamba\""),
         (
-            json!({ "rope_scaling": { "type": "su" } }),
-            "rope scalings are default, linear, dynamic, llama3 and yarn, got: su",
+            json!({ "rope_scaling": { "type": "mrope" } }),
+            "rope scalings are default, linear, dynamic, llama3, yarn, longrope and proportional, got: mrope",
         ),
+        (
+            json!({ "rope_scaling": { "type": "su" } }),
+            "the configuration lacks: original_max_position_embeddings",
+        ),
+        (json!({ "partial_rotary_factor": 1.5 }), "partial_rotary_factor must be at most 1, got: 1.5"),
         (json!({ "rope_scaling": { "type": "linear" } }), "the configuration lacks: rope_scaling.factor"),
         (json!({ "rope_scaling": 7 }), "rope_scaling must be an object, got: 7"),
     ] {
@@ -134,10 +141,28 @@ fn scalings_are_read_from_both_spellings() {
     let yarn = scaling(json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0, "mscale_all_dim": 0,
         "original_max_position_embeddings": 32 } }));
     assert_eq!(yarn.scale(), (0.1 * 4f64.ln() + 1.0) as f32);
+    let long = json!({ "original_max_position_embeddings": 10, "max_position_embeddings": 1000,
+        "rope_scaling": { "type": "longrope", "long_factor": [1, 2.5] } });
+    // The context grew by 100, which is 10 to the second power: the root of 1 + 2.
+    let rope = scaling(long);
+    assert_eq!(rope.scale(), 3f64.sqrt() as f32);
+    assert!(matches!(rope.scaling, Scaling::Divisors { divisors, .. } if divisors == [1.0, 2.5]));
     assert_eq!(
         scaling(json!({ "rope_scaling": { "type": "dynamic", "factor": 2.0 } })).scaling,
         Scaling::None
     );
+}
+
+#[test]
+fn layers_with_a_window_may_have_their_own_rotation() {
+    let block = json!({ "rope_theta": null, "rope_parameters": {
+        "full_attention": { "rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5 },
+        "sliding_attention": { "rope_type": "default", "rope_theta": 1e4 } } });
+    let config = read(&with(block)).unwrap();
+    let windowed = config.window_rope.unwrap();
+    assert_eq!((windowed.base, windowed.share, windowed.scaling), (1e4, 1.0, Scaling::None));
+    assert_eq!((config.rope.base, config.rope.share), (1e6, 0.5));
+    assert_eq!(config.rope.scaling, Scaling::Proportional { factor: 1.0 });
 }
 
 #[test]
@@ -197,9 +222,9 @@ fn any_json() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn any_value_in_any_field_is_an_error_or_fine(at in any::<prop::sample::Index>(), value in any_json()) {
-        const FIELDS: [&str; 12] = ["layer_types", "no_rope_layers", "rope_scaling", "rope_parameters", "quantization",
+        const FIELDS: [&str; 15] = ["layer_types", "no_rope_layers", "rope_scaling", "rope_parameters", "quantization",
             "quantization_config", "sliding_window", "hidden_act", "attention_bias", "mlp_bias", "rope_traditional",
-            "no_rope_layer_interval"];
+            "no_rope_layer_interval", "text_config", "partial_rotary_factor", "original_max_position_embeddings"];
         let mut config = sample::config();
         config["model_type"] = json!("smollm3");
         let known: Vec<String> = config.as_object().unwrap().keys().cloned().collect();

@@ -1,112 +1,237 @@
 //! Attention over a row's own past, with key heads that several query heads share (Ainslie et al.,
 //! arXiv:2305.13245).
 
-use super::{Loader, Norm, Pass, Projection};
-use crate::error;
-use std::rc::Rc;
-use tandem_contracts::tensor::{Attend, Result, Rope, Tensor};
+use super::{Entry, Exit, Loader, Norm, Norms, Pass, Stored};
+use crate::{
+    config::{QueryGrowth, RopeConfig},
+    error,
+};
+use std::{ops::Range, rc::Rc};
+use tandem_contracts::tensor::{Attend, Binary, Dtype, Result, Rope, Scalar, Tensor, Unary};
 use tandem_kv::LayerShape;
 
-/// What distinguishes one attention layer.
+/// What distinguishes one attention layer. Its modules are `q_proj`, `k_proj`, `v_proj` and `o_proj` of the block's
+/// `self_attn`; the first three are `qkv_proj` where they are stored as one.
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionDeclaration {
-    /// Module of the norm before it.
-    pub(crate) norm: String,
-    /// Module that holds `q_proj`, `k_proj`, `v_proj` and `o_proj`.
-    pub(crate) path: String,
+    pub(crate) norms: Norms,
     /// Query heads.
     pub(crate) heads: usize,
     /// Key and value heads.
     pub(crate) shared_heads: usize,
     /// Width of a head.
     pub(crate) width: usize,
-    /// Whether the projections have biases.
-    pub(crate) bias: bool,
+    pub(crate) stored: Stored,
+    /// Whether queries, keys and values have biases.
+    pub(crate) input_bias: bool,
+    /// Whether the output has a bias.
+    pub(crate) output_bias: bool,
+    pub(crate) head_norms: HeadNorms,
+    pub(crate) values: Values,
+    /// Layer whose keys and values are read, where this one makes none.
+    pub(crate) donor: Option<usize>,
     /// Positions that a query sees.
     pub(crate) window: Option<usize>,
-    /// Whether queries and keys are rotated.
-    pub(crate) rotary: bool,
+    /// How queries and keys are rotated, if they are.
+    pub(crate) rope: Option<RopeConfig>,
     /// Multiplies the scores.
     pub(crate) scale: f32,
 }
 
+/// Norms of queries and keys, `q_norm` and `k_norm`, before they are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeadNorms {
+    /// There are none.
+    None,
+    /// Over each head alone; all heads share one weight.
+    Each,
+    /// Over all heads together.
+    All,
+}
+
+/// What values are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Values {
+    /// The projection `v_proj`.
+    Projected,
+    /// The same, through a norm of each head that has no weight.
+    Normed,
+    /// Keys before their own norm, through such a norm.
+    NormedKeys,
+}
+
 impl AttentionDeclaration {
-    /// What the layer keeps of each token.
-    pub(crate) fn cached(&self) -> LayerShape {
-        LayerShape { heads: self.shared_heads, key_width: self.width, value_width: self.width }
+    /// What the layer keeps of each token, if it keeps anything itself.
+    pub(crate) fn cached(&self) -> Option<LayerShape> {
+        let shape = LayerShape { heads: self.shared_heads, key_width: self.width, value_width: self.width };
+        self.donor.is_none().then_some(shape)
+    }
+
+    /// Projections of the input in the order of their outputs: name and heads.
+    fn inputs(&self) -> Vec<(&'static str, usize)> {
+        match (self.donor, self.stored, self.values) {
+            (Some(_), ..) => vec![("q_proj", self.heads)],
+            (None, Stored::Joined, _) => vec![("qkv_proj", self.heads + 2 * self.shared_heads)],
+            (None, Stored::Apart, Values::NormedKeys) => {
+                vec![("q_proj", self.heads), ("k_proj", self.shared_heads)]
+            }
+            (None, Stored::Apart, _) => {
+                vec![("q_proj", self.heads), ("k_proj", self.shared_heads), ("v_proj", self.shared_heads)]
+            }
+        }
     }
 }
 
 /// A loaded attention layer.
 #[derive(Debug)]
 pub(crate) struct Attention {
-    /// Index of its planes in a row.
+    /// Index of the layer whose planes it reads.
     layer: usize,
-    norm: Norm,
-    /// Queries, keys and values, joined.
-    input: Projection,
-    output: Projection,
+    /// Queries, and where the layer makes them keys and values, joined.
+    entry: Entry,
+    pub(crate) exit: Exit,
     heads: usize,
-    shared_heads: usize,
     width: usize,
-    window: Option<usize>,
-    scale: f32,
+    query_norm: Option<Norm>,
+    own: Option<Own>,
+    attend: Attend<'static>,
     rope: Option<Rc<Rope>>,
+    growth: Option<QueryGrowth>,
+    head_norms: HeadNorms,
+}
+
+/// The keys and values that a layer makes.
+#[derive(Debug)]
+struct Own {
+    heads: usize,
+    key_norm: Option<Norm>,
+    values: Values,
+    value_norm: Norm,
 }
 
 impl Attention {
-    /// Loads the layer whose planes are those at `layer` in every row.
+    /// Loads layer `layer`, whose block is at `path`.
     pub(crate) fn load(
         declaration: &AttentionDeclaration,
+        path: &str,
         layer: usize,
-        rope: Option<&Rc<Rope>>,
         loader: &mut Loader<'_, '_>,
     ) -> error::Result<Self> {
-        let &AttentionDeclaration { heads, shared_heads, width, bias, window, scale, .. } = declaration;
-        let hidden = loader.config.hidden;
-        let part = |name: &str, heads: usize| (format!("{}.{name}", declaration.path), heads * width);
-        let joined = [part("q_proj", heads), part("k_proj", shared_heads), part("v_proj", shared_heads)];
+        let &AttentionDeclaration { norms, heads, shared_heads, width, head_norms, values, .. } = declaration;
+        let part = |(name, heads)| (format!("{path}.self_attn.{name}"), heads * width);
+        let inputs: Vec<_> = declaration.inputs().into_iter().map(part).collect();
+        let entry = loader.entry((path, norms), &inputs, declaration.input_bias)?;
+        let output = format!("{path}.self_attn.o_proj");
+        let exit = loader.exit((path, norms), &output, heads * width, declaration.output_bias)?;
+        let mut head_norm = |name: &str, heads: usize| {
+            let width = match head_norms {
+                HeadNorms::None => return Ok(None),
+                HeadNorms::Each => width,
+                HeadNorms::All => heads * width,
+            };
+            loader.norm(&format!("{path}.self_attn.{name}"), width).map(Some)
+        };
+        let query_norm = head_norm("q_norm", heads)?;
+        let own = match declaration.donor {
+            Some(_) => None,
+            None => Some(Own {
+                heads: shared_heads,
+                key_norm: head_norm("k_norm", shared_heads)?,
+                values,
+                value_norm: Norm::unweighted(loader.config.norm_epsilon),
+            }),
+        };
+        let soft_cap = loader.config.scales.score_cap;
         Ok(Self {
-            layer,
-            norm: loader.norm(&declaration.norm)?,
-            input: loader.projection(&joined, hidden, bias)?,
-            output: loader.projection(
-                &[(format!("{}.o_proj", declaration.path), hidden)],
-                heads * width,
-                bias,
-            )?,
+            layer: declaration.donor.unwrap_or(layer),
+            entry,
+            exit,
             heads,
-            shared_heads,
             width,
-            window,
-            scale,
-            rope: rope.filter(|_| declaration.rotary).cloned(),
+            query_norm,
+            own,
+            attend: Attend { window: declaration.window, soft_cap, ..Attend::causal(declaration.scale) },
+            rope: declaration.rope.as_ref().map(|rope| loader.rope(rope, width)).transpose()?,
+            growth: loader.config.query_growth,
+            head_norms,
         })
     }
 
-    /// `x + attention(norm(x))` for packed `x [tokens, hidden]`; appends the tokens' keys and values to their rows.
-    pub(crate) fn forward(&self, x: Tensor, pass: &mut Pass<'_>) -> Result<Tensor> {
-        let device = pass.device;
-        let (tokens, heads, rotated) = (x.shape()[0], self.heads, self.heads + self.shared_heads);
-        let joined = self.input.after_norm(device, &x, &self.norm, pass.precision)?;
-        let joined = device.reshape(&joined, &[tokens, rotated + self.shared_heads, self.width])?;
-        let cut = |x: &Tensor, heads| device.slice(x, &[0..tokens, heads, 0..self.width]);
+    /// What the packed tokens `x [tokens, hidden]` read from their rows, `[tokens, heads * width]`, for the exit;
+    /// appends their keys and values to the rows where the layer makes them.
+    pub(crate) fn mix(&self, x: &Tensor, pass: &mut Pass<'_>) -> Result<Tensor> {
+        let (device, tokens, width) = (pass.device, x.shape()[0], self.width);
+        let joined = self.entry.apply(x, pass)?;
+        let joined = device.reshape(&joined, &[tokens, joined.shape()[1] / width, width])?;
+        let queries = match &self.own {
+            None => self
+                .turn(self.normed(self.cut(&joined, 0..self.heads, pass)?, &self.query_norm, pass)?, pass)?,
+            Some(own) => {
+                let (queries, keys, values) = self.split(joined, own, pass)?;
+                pass.append(self.layer, &keys, &values)?;
+                queries
+            }
+        };
+        let queries = self.grow(queries, pass)?;
+        let mixed = device.attend(&queries, &pass.spans(self.layer)?, &self.attend)?;
+        device.reshape(&mixed, &[tokens, self.heads * width])
+    }
 
-        // Queries and keys stand side by side and turn in one call.
-        let values = cut(&joined, rotated..rotated + self.shared_heads)?;
-        let mut turned = cut(&joined, 0..rotated)?;
-        drop(joined);
-        if let Some(rope) = &self.rope {
-            turned = device.rope(turned, rope, pass.positions)?;
+    /// Queries, keys and values, turned and normed, of all heads side by side.
+    fn split(&self, joined: Tensor, own: &Own, pass: &Pass<'_>) -> Result<(Tensor, Tensor, Tensor)> {
+        let (heads, ends) = (self.heads, self.heads + own.heads);
+        let values = match own.values {
+            Values::Projected => self.cut(&joined, ends..ends + own.heads, pass)?,
+            Values::Normed => {
+                own.value_norm.apply(pass.device, &self.cut(&joined, ends..ends + own.heads, pass)?)?
+            }
+            Values::NormedKeys => {
+                own.value_norm.apply(pass.device, &self.cut(&joined, heads..ends, pass)?)?
+            }
+        };
+        if self.query_norm.is_none() && own.key_norm.is_none() {
+            // Queries and keys stand side by side and turn in one call.
+            let both = self.cut(&joined, 0..ends, pass)?;
+            drop(joined);
+            let both = self.turn(both, pass)?;
+            return Ok((self.cut(&both, 0..heads, pass)?, self.cut(&both, heads..ends, pass)?, values));
         }
-        let (queries, keys) = (cut(&turned, 0..heads)?, cut(&turned, heads..rotated)?);
-        drop(turned);
-        pass.append(self.layer, &keys, &values)?;
-        drop((keys, values));
+        let queries = self.normed(self.cut(&joined, 0..heads, pass)?, &self.query_norm, pass)?;
+        let keys = self.normed(self.cut(&joined, heads..ends, pass)?, &own.key_norm, pass)?;
+        Ok((self.turn(queries, pass)?, self.turn(keys, pass)?, values))
+    }
 
-        let how = Attend { window: self.window, ..Attend::causal(self.scale) };
-        let mixed = device.attend(&queries, &pass.spans(self.layer)?, &how)?;
-        let mixed = device.reshape(&mixed, &[tokens, heads * self.width])?;
-        self.output.onto(device, x, &mixed, pass.precision)
+    /// Heads of `x [tokens, heads, width]`.
+    fn cut(&self, x: &Tensor, heads: Range<usize>, pass: &Pass<'_>) -> Result<Tensor> {
+        pass.device.slice(x, &[0..x.shape()[0], heads, 0..self.width])
+    }
+
+    fn normed(&self, x: Tensor, norm: &Option<Norm>, pass: &Pass<'_>) -> Result<Tensor> {
+        let (Some(norm), device) = (norm, pass.device) else { return Ok(x) };
+        if self.head_norms == HeadNorms::Each {
+            return norm.apply(device, &x);
+        }
+        let flat = device.reshape(&x, &[x.shape()[0], x.shape()[1] * self.width])?;
+        device.reshape(&norm.apply(device, &flat)?, x.shape())
+    }
+
+    fn turn(&self, x: Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        match &self.rope {
+            Some(rope) => pass.device.rope(x, rope, pass.positions),
+            None => Ok(x),
+        }
+    }
+
+    fn grow(&self, queries: Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let (Some(growth), device) = (&self.growth, pass.device) else { return Ok(queries) };
+        let number = |value| device.full(Scalar::Float(value), Dtype::F32, &[]);
+        let positions = device.cast(pass.positions, Dtype::F32)?;
+        let spans = device
+            .unary(Unary::Floor, device.binary(Binary::Divide, positions, &number(growth.context)?)?)?;
+        let grown = device.unary(Unary::Log, device.binary(Binary::Add, spans, &number(1.0)?)?)?;
+        let grown = device.binary(Binary::Multiply, grown, &number(growth.rate)?)?;
+        let grown = device.binary(Binary::Add, grown, &number(1.0)?)?;
+        let grown = device.reshape(&device.cast(&grown, queries.dtype())?, &[queries.shape()[0], 1, 1])?;
+        device.binary(Binary::Multiply, queries, &grown)
     }
 }

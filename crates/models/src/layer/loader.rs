@@ -1,9 +1,13 @@
 //! Brings weights onto a device under the names and shapes that layers declare.
 
-use super::{Norm, Projection};
-use crate::{config::Config, error::Result, weights::Weights};
-use std::rc::Rc;
-use tandem_contracts::tensor::{Device, Linear, Rope, Weight};
+use super::{Entry, Exit, Norm, Norms, Projection};
+use crate::{
+    config::{Config, RopeConfig},
+    error::Result,
+    weights::Weights,
+};
+use std::{collections::BTreeMap, rc::Rc};
+use tandem_contracts::tensor::{Binary, Device, Linear, Rope, Scalar, Tensor, Weight};
 
 /// A prepared weight of at least so many bytes gives its buffers back to the system at once, so that few large
 /// weights do not leave their size behind. Those of smaller ones are worth keeping for the next.
@@ -15,14 +19,79 @@ pub(crate) struct Loader<'l, 'a> {
     pub(crate) config: &'l Config,
     pub(crate) device: &'l Device,
     /// Told the files' bytes that are not needed any more.
-    pub(crate) release: &'l dyn Fn(&[u8]),
+    release: &'l dyn Fn(&[u8]),
+    /// Norms by path: layers that name the same one share it.
+    norms: BTreeMap<String, Norm>,
+    /// Rotary frequencies that were made, with the width of their heads.
+    ropes: Vec<(RopeConfig, usize, Rc<Rope>)>,
 }
 
-impl Loader<'_, '_> {
-    /// The norm of activations at a module's path.
-    pub(crate) fn norm(&mut self, path: &str) -> Result<Norm> {
-        let weight = self.weights.vector(&format!("{path}.weight"), self.config.hidden, self.device)?;
-        Ok(Norm { weight, epsilon: self.config.norm_epsilon })
+impl<'l, 'a> Loader<'l, 'a> {
+    pub(crate) fn new(
+        weights: &'l mut Weights<'a>,
+        config: &'l Config,
+        device: &'l Device,
+        release: &'l dyn Fn(&[u8]),
+    ) -> Self {
+        Self { weights, config, device, release, norms: BTreeMap::new(), ropes: Vec::new() }
+    }
+
+    /// A vector of floats in the dtype in which the device computes.
+    pub(crate) fn vector(&mut self, name: &str, width: usize) -> Result<Tensor> {
+        self.weights.vector(name, width, self.device)
+    }
+
+    /// One number in that dtype.
+    pub(crate) fn number(&self, value: f32) -> Result<Tensor> {
+        Ok(self.device.full(Scalar::Float(value), self.device.traits().compute_dtype, &[])?)
+    }
+
+    /// The same, where it is not 1.
+    pub(crate) fn factor(&self, value: f32) -> Result<Option<Tensor>> {
+        (value != 1.0).then(|| self.number(value)).transpose()
+    }
+
+    /// `x + 1`.
+    pub(super) fn plus_one(&self, x: Tensor) -> Result<Tensor> {
+        Ok(self.device.binary(Binary::Add, x, &self.number(1.0)?)?)
+    }
+
+    /// The norm at a module's path.
+    pub(crate) fn norm(&mut self, path: &str, width: usize) -> Result<Norm> {
+        if let Some(norm) = self.norms.get(path) {
+            return Ok(norm.clone());
+        }
+        let norm = Norm::load(path, width, self)?;
+        self.norms.insert(path.to_owned(), norm.clone());
+        Ok(norm)
+    }
+
+    fn branch_norm(&mut self, block: &str, name: Option<&str>) -> Result<Option<Norm>> {
+        name.map(|name| self.norm(&format!("{block}.{name}"), self.config.hidden)).transpose()
+    }
+
+    /// Where a branch of the block at a path begins, under the first of its norms: modules joined by their outputs.
+    pub(crate) fn entry(
+        &mut self,
+        (block, norms): (&str, Norms),
+        parts: &[(String, usize)],
+        bias: bool,
+    ) -> Result<Entry> {
+        let norm = self.branch_norm(block, norms.before)?;
+        Ok(Entry { norm, projection: self.projection(parts, self.config.hidden, bias)? })
+    }
+
+    /// Where a branch of the block at a path ends, under the second of its norms: the module `path`.
+    pub(crate) fn exit(
+        &mut self,
+        (block, norms): (&str, Norms),
+        path: &str,
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Exit> {
+        let projection = self.projection(&[(path.to_owned(), self.config.hidden)], inputs, bias)?;
+        let factor = self.factor(self.config.scales.residual)?;
+        Ok(Exit { projection, norm: self.branch_norm(block, norms.after)?, factor })
     }
 
     /// A matrix `[outputs, inputs]`.
@@ -77,13 +146,17 @@ impl Loader<'_, '_> {
     }
 
     /// Rotary frequencies of heads of a width.
-    pub(crate) fn rope(&self, width: usize) -> Result<Rc<Rope>> {
-        let rope = &self.config.rope;
-        let frequencies = rope.frequencies(width)?;
-        Ok(Rc::new(Rope {
+    pub(crate) fn rope(&mut self, config: &RopeConfig, width: usize) -> Result<Rc<Rope>> {
+        if let Some((.., rope)) = self.ropes.iter().find(|(of, at, _)| (of, *at) == (config, width)) {
+            return Ok(Rc::clone(rope));
+        }
+        let frequencies = config.frequencies(width)?;
+        let rope = Rc::new(Rope {
             frequencies: self.device.upload_f32(&frequencies, &[frequencies.len()])?,
-            interleaved: rope.interleaved,
-            scale: rope.scale(),
-        }))
+            interleaved: config.interleaved,
+            scale: config.scale(),
+        });
+        self.ropes.push((config.clone(), width, Rc::clone(&rope)));
+        Ok(rope)
     }
 }

@@ -1,18 +1,17 @@
 //! The gated unit of a block (Shazeer, arXiv:2002.05202).
 
-use super::{Loader, Norm, Pass, Projection};
+use super::{Entry, Exit, Loader, Norms, Pass, Stored};
 use crate::error;
 use tandem_contracts::tensor::{Activation, Result, Tensor};
 
-/// What distinguishes one gated unit.
+/// What distinguishes one gated unit. Its modules are `gate_proj`, `up_proj` and `down_proj` of the block's `mlp`; the
+/// first two are `gate_up_proj` where they are stored as one.
 #[derive(Clone, Debug)]
 pub(crate) struct MlpDeclaration {
-    /// Module of the norm before it.
-    pub(crate) norm: String,
-    /// Module that holds `gate_proj`, `up_proj` and `down_proj`.
-    pub(crate) path: String,
+    pub(crate) norms: Norms,
     /// Width inside.
     pub(crate) width: usize,
+    pub(crate) stored: Stored,
     /// Whether the projections have biases.
     pub(crate) bias: bool,
     /// Activation of the gate.
@@ -22,31 +21,32 @@ pub(crate) struct MlpDeclaration {
 /// A loaded gated unit.
 #[derive(Debug)]
 pub(crate) struct Mlp {
-    norm: Norm,
     /// Gate and up, joined.
-    input: Projection,
-    output: Projection,
+    entry: Entry,
+    pub(crate) exit: Exit,
     activation: Activation,
 }
 
 impl Mlp {
-    pub(crate) fn load(declaration: &MlpDeclaration, loader: &mut Loader<'_, '_>) -> error::Result<Self> {
-        let MlpDeclaration { norm, path, width, bias, activation } = declaration;
-        let hidden = loader.config.hidden;
-        let joined = [(format!("{path}.gate_proj"), *width), (format!("{path}.up_proj"), *width)];
-        Ok(Self {
-            norm: loader.norm(norm)?,
-            input: loader.projection(&joined, hidden, *bias)?,
-            output: loader.projection(&[(format!("{path}.down_proj"), hidden)], *width, *bias)?,
-            activation: *activation,
-        })
+    /// Loads the unit of the block at `path`.
+    pub(crate) fn load(
+        declaration: &MlpDeclaration,
+        path: &str,
+        loader: &mut Loader<'_, '_>,
+    ) -> error::Result<Self> {
+        let &MlpDeclaration { norms, width, stored, bias, activation } = declaration;
+        let part = |name: &str, outputs: usize| (format!("{path}.mlp.{name}"), outputs);
+        let joined = match stored {
+            Stored::Apart => vec![part("gate_proj", width), part("up_proj", width)],
+            Stored::Joined => vec![part("gate_up_proj", 2 * width)],
+        };
+        let entry = loader.entry((path, norms), &joined, bias)?;
+        let exit = loader.exit((path, norms), &format!("{path}.mlp.down_proj"), width, bias)?;
+        Ok(Self { entry, exit, activation })
     }
 
-    /// `x + down(activation(gate(norm(x))) * up(norm(x)))` for packed `x [tokens, hidden]`.
-    pub(crate) fn forward(&self, x: Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        let joined = self.input.after_norm(pass.device, &x, &self.norm, pass.precision)?;
-        let inner = pass.device.gated(&joined, self.activation)?;
-        drop(joined);
-        self.output.onto(pass.device, x, &inner, pass.precision)
+    /// `activation(gate(norm(x))) * up(norm(x))` for packed `x [tokens, hidden]`.
+    pub(crate) fn gate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        pass.device.gated(&self.entry.apply(x, pass)?, self.activation)
     }
 }

@@ -1,13 +1,17 @@
 //! Layers that families share. A layer is loaded from a declaration and runs on packed tokens `[tokens, width]`.
 
 mod attention;
+mod input;
 mod loader;
 mod mlp;
+mod norm;
 mod pass;
 mod projection;
 
-pub(crate) use attention::{Attention, AttentionDeclaration};
+pub(crate) use attention::{Attention, AttentionDeclaration, HeadNorms, Values};
+pub(crate) use input::{LayerInput, LayerInputs, LayerInputsDeclaration};
 pub(crate) use loader::Loader;
 pub(crate) use mlp::{Mlp, MlpDeclaration};
+pub(crate) use norm::{Norm, Norms};
 pub(crate) use pass::{PackedRow, Pass, Rows, not_open};
-pub(crate) use projection::{Norm, Projection};
+pub(crate) use projection::{Entry, Exit, Projection, Stored};

@@ -1,0 +1,110 @@
+//! A family's graph as a plain value: which modules there are, and where norms stand.
+//!
+//! [`Declaration::standard`] is what most families are; a family changes in it what it does otherwise. Numbers come
+//! from the [`Config`], so that a declaration says nothing twice.
+
+use crate::{
+    config::{Config, LayerConfig},
+    layer::{AttentionDeclaration, HeadNorms, LayerInputsDeclaration, MlpDeclaration, Norms, Stored, Values},
+};
+use tandem_kv::LayerShape;
+
+/// A family's graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Declaration {
+    /// Module of the embedding.
+    pub(crate) embedding: String,
+    /// Module of the last norm.
+    pub(crate) norm: String,
+    /// Module of the head, where it is not the embedding.
+    pub(crate) head: String,
+    /// The blocks in order.
+    pub(crate) blocks: Vec<BlockDeclaration>,
+    /// Embeddings of which each block reads its own part.
+    pub(crate) inputs: Option<LayerInputsDeclaration>,
+    /// Parts of names of tensors that files may hold and the model does not use.
+    pub(crate) unneeded: Vec<String>,
+}
+
+/// One block.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockDeclaration {
+    /// Module that holds those of the block.
+    pub(crate) path: String,
+    pub(crate) attention: AttentionDeclaration,
+    pub(crate) mlp: MlpDeclaration,
+    pub(crate) flow: Flow,
+    /// Whether the block ends with a factor, `layer_scalar`.
+    pub(crate) factor: bool,
+}
+
+/// How a block's two branches lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// The gated unit reads what attention has added to.
+    Serial,
+    /// Both read the block's input.
+    Parallel,
+}
+
+impl Declaration {
+    /// Pre-norm blocks of attention and a gated unit, under the names that most files use.
+    pub(crate) fn standard(config: &Config) -> Self {
+        Self::below(config, "")
+    }
+
+    /// The same, with modules whose paths begin with `root`.
+    pub(crate) fn below(config: &Config, root: &str) -> Self {
+        let block = |(index, layer)| BlockDeclaration {
+            path: format!("{root}model.layers.{index}"),
+            attention: attention(config, layer),
+            mlp: MlpDeclaration {
+                norms: Norms::before("post_attention_layernorm"),
+                width: layer.intermediate,
+                stored: Stored::Apart,
+                bias: config.mlp_bias,
+                activation: config.activation,
+            },
+            flow: Flow::Serial,
+            factor: false,
+        };
+        Self {
+            embedding: format!("{root}model.embed_tokens"),
+            norm: format!("{root}model.norm"),
+            head: format!("{root}lm_head"),
+            blocks: config.layers.iter().enumerate().map(block).collect(),
+            inputs: None,
+            // Old checkpoints store what follows from the configuration.
+            unneeded: vec!["self_attn.rotary_emb.inv_freq".to_owned(), "rope_freqs.weight".to_owned()],
+        }
+    }
+
+    /// The same with a change to every block.
+    pub(crate) fn with_blocks(mut self, change: impl Fn(&mut BlockDeclaration)) -> Self {
+        self.blocks.iter_mut().for_each(change);
+        self
+    }
+
+    /// What each layer that makes keys and values keeps of each token.
+    pub(crate) fn cached(&self) -> Vec<LayerShape> {
+        self.blocks.iter().filter_map(|block| block.attention.cached()).collect()
+    }
+}
+
+fn attention(config: &Config, layer: &LayerConfig) -> AttentionDeclaration {
+    AttentionDeclaration {
+        norms: Norms::before("input_layernorm"),
+        heads: config.heads,
+        shared_heads: layer.shared_heads,
+        width: layer.head_width,
+        stored: Stored::Apart,
+        input_bias: config.attention_bias,
+        output_bias: config.attention_bias,
+        head_norms: HeadNorms::None,
+        values: Values::Projected,
+        donor: layer.donor,
+        window: layer.window,
+        rope: config.rope_of(layer).cloned(),
+        scale: config.scales.scores.unwrap_or_else(|| (layer.head_width as f32).sqrt().recip()),
+    }
+}
