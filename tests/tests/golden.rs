@@ -14,9 +14,9 @@ fn hold(backend: Backend, name: &str) {
     hold_case(backend, &Case::read(&fixtures().join("tiny").join(name)).unwrap());
 }
 
-/// The model of `tiny/llama` from a GGUF file, held to the same goldens.
-fn hold_gguf(backend: Backend) {
-    let (folder, file) = (fixtures().join("tiny/llama"), fixtures().join("gguf/llama.gguf"));
+/// A golden model from a GGUF file, held to the same goldens.
+fn hold_gguf(backend: Backend, name: &str, file: &str) {
+    let (folder, file) = (fixtures().join("tiny").join(name), fixtures().join("gguf").join(file));
     hold_case(backend, &Case::read_gguf(&folder, &file).unwrap());
 }
 
@@ -32,18 +32,24 @@ macro_rules! goldens {
 
         mod fake {
             $(#[test] fn $test() { super::hold(super::Backend::Fake, $name); })*
-            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Fake); }
+            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Fake, "llama", "llama.gguf"); }
+            #[test] fn gguf_file_of_gemma3() { super::hold_gguf(super::Backend::Fake, "gemma3_tied", "gemma3.gguf"); }
+            #[test] fn gguf_file_of_qwen2() { super::hold_gguf(super::Backend::Fake, "qwen2", "qwen2.gguf"); }
         }
 
         mod cpu {
             $(#[test] fn $test() { super::hold(super::Backend::Cpu, $name); })*
-            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Cpu); }
+            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Cpu, "llama", "llama.gguf"); }
+            #[test] fn gguf_file_of_gemma3() { super::hold_gguf(super::Backend::Cpu, "gemma3_tied", "gemma3.gguf"); }
+            #[test] fn gguf_file_of_qwen2() { super::hold_gguf(super::Backend::Cpu, "qwen2", "qwen2.gguf"); }
         }
 
         #[cfg(feature = "mlx")]
         mod mlx {
             $(#[test] fn $test() { super::hold(super::Backend::Mlx, $name); })*
-            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Mlx); }
+            #[test] fn gguf_file() { super::hold_gguf(super::Backend::Mlx, "llama", "llama.gguf"); }
+            #[test] fn gguf_file_of_gemma3() { super::hold_gguf(super::Backend::Mlx, "gemma3_tied", "gemma3.gguf"); }
+            #[test] fn gguf_file_of_qwen2() { super::hold_gguf(super::Backend::Mlx, "qwen2", "qwen2.gguf"); }
         }
     };
 }
@@ -78,6 +84,7 @@ goldens! {
     affine_6_bits: "qwen3_wide-q6g64",
     bounded_scores: "gemma2",
     two_rotary_bases: "gemma3_text",
+    two_rotary_bases_and_a_tied_head: "gemma3_tied",
     shared_keys_and_layer_inputs: "gemma4_text",
 }
 

@@ -39,9 +39,18 @@ pub(crate) const GEMMA4_TEXT: Family = Family {
     ..GEMMA2
 };
 
-/// `gemma4`: the text model inside one that also sees.
-pub(crate) const GEMMA4: Family =
-    Family { name: "gemma4", declare: |config| declare(config, "language_model."), ..GEMMA4_TEXT };
+/// `gemma4`: the text model inside one that also sees and hears.
+pub(crate) const GEMMA4: Family = Family { name: "gemma4", declare: declare_inside, ..GEMMA4_TEXT };
+
+/// Modules around the text model, which files may hold.
+const AROUND: [&str; 6] = [
+    "vision_tower.",
+    "vision_embedder.",
+    "multi_modal_projector.",
+    "audio_tower.",
+    "embed_audio.",
+    "embed_vision.",
+];
 
 fn read(fields: Fields<'_>, config: &mut Config) -> Result<()> {
     if fields.flag("enable_moe_block")? == Some(true) {
@@ -108,6 +117,12 @@ fn read_inputs(fields: Fields<'_>, config: &Config) -> Result<Option<LayerInputC
         )));
     }
     Ok(Some(LayerInputConfig { width, vocabulary }))
+}
+
+fn declare_inside(config: &Config) -> Declaration {
+    let mut declaration = declare(config, "language_model.");
+    declaration.unneeded.extend(AROUND.map(str::to_owned));
+    declaration
 }
 
 fn declare(config: &Config, root: &str) -> Declaration {

@@ -8,7 +8,12 @@ use crate::{dense::Declaration, layer::HeadNorms};
 pub(crate) const QWEN2: Family = Family {
     name: "qwen2",
     defaults: &[("rope_theta", 1e6), ("max_position_embeddings", 32768.0)],
-    declare: |config| Declaration::standard(config).with_blocks(|block| block.attention.input_bias = true),
+    declare: |config| {
+        Declaration::standard(config).with_blocks(|block| {
+            block.attention.input_bias = true;
+            block.attention.output_bias = false;
+        })
+    },
     ..LLAMA
 };
 

@@ -99,11 +99,13 @@ impl<'a> Gguf<'a> {
     /// The tensors under the names that safetensors files of the same model have, with their heads' rotary layout
     /// noted.
     pub(crate) fn into_entries(self, heads: usize, shared_heads: usize) -> BTreeMap<String, Entry<'a>> {
+        let architecture = self.value("general.architecture").and_then(Value::as_text).unwrap_or_default();
         self.tensors
             .into_iter()
             .map(|(name, mut entry)| {
-                entry.interleaved_heads = name::interleaved_heads(name, heads, shared_heads);
-                (name::translate(name), entry)
+                let pairs = || name::interleaved_heads(name, heads, shared_heads);
+                entry.interleaved_heads = (architecture == "llama").then(pairs).flatten();
+                (name::translate(name, architecture), entry)
             })
             .collect()
     }

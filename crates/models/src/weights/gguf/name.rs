@@ -1,22 +1,22 @@
 //! Names of tensors: llama.cpp's to those that safetensors files use, and which of them hold permuted rows.
 //!
-//! llama.cpp rotates neighbouring pairs `(2i, 2i + 1)` where the original models rotate halves `(i, i + width / 2)`;
-//! its converter therefore reorders the rows of the query and key projections of the llama family. Those rows are
-//! put back while loading, so that one rotary layout serves both kinds of files.
+//! Of the llama family llama.cpp rotates neighbouring pairs `(2i, 2i + 1)` where the original models rotate halves
+//! `(i, i + width / 2)`; its converter therefore reorders the rows of their query and key projections. Those rows are
+//! put back while loading, so that one rotary layout serves both kinds of files. Of other families it rotates halves.
 
 /// `blk.3.attn_q.weight` becomes `model.layers.3.self_attn.q_proj.weight`; a name that is not known stays.
-pub(super) fn translate(name: &str) -> String {
+pub(super) fn translate(name: &str, architecture: &str) -> String {
     let translated = match name.split_once('.') {
         Some(("token_embd", rest)) => Some(format!("model.embed_tokens.{rest}")),
         Some(("output_norm", rest)) => Some(format!("model.norm.{rest}")),
         Some(("output", rest)) => Some(format!("lm_head.{rest}")),
-        Some(("blk", rest)) => in_layer(rest),
+        Some(("blk", rest)) => in_layer(rest, architecture),
         _ => None,
     };
     translated.unwrap_or_else(|| name.to_owned())
 }
 
-fn in_layer(rest: &str) -> Option<String> {
+fn in_layer(rest: &str, architecture: &str) -> Option<String> {
     let (layer, rest) = rest.split_once('.')?;
     let (module, leaf) = rest.split_once('.')?;
     let module = match module {
@@ -25,7 +25,11 @@ fn in_layer(rest: &str) -> Option<String> {
         "attn_k" => "self_attn.k_proj",
         "attn_v" => "self_attn.v_proj",
         "attn_output" => "self_attn.o_proj",
-        "ffn_norm" => "post_attention_layernorm",
+        "ffn_norm" if architecture == "gemma3" => "pre_feedforward_layernorm",
+        "ffn_norm" | "post_attention_norm" => "post_attention_layernorm",
+        "post_ffw_norm" => "post_feedforward_layernorm",
+        "attn_q_norm" => "self_attn.q_norm",
+        "attn_k_norm" => "self_attn.k_norm",
         "ffn_gate" => "mlp.gate_proj",
         "ffn_up" => "mlp.up_proj",
         "ffn_down" => "mlp.down_proj",
@@ -60,7 +64,16 @@ mod tests {
             ("blk.", "blk."),
             ("rope_freqs.weight", "rope_freqs.weight"),
         ] {
-            assert_eq!(translate(name), expected);
+            assert_eq!(translate(name, "llama"), expected);
+        }
+        for (name, expected) in [
+            ("blk.0.attn_norm.weight", "model.layers.0.input_layernorm.weight"),
+            ("blk.0.post_attention_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+            ("blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight"),
+            ("blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight"),
+            ("blk.0.attn_k_norm.weight", "model.layers.0.self_attn.k_norm.weight"),
+        ] {
+            assert_eq!(translate(name, "gemma3"), expected);
         }
     }
 
