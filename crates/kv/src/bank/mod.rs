@@ -19,6 +19,8 @@
 
 mod rows;
 mod scope;
+#[cfg(test)]
+mod tests;
 
 pub use crate::paged::Paging;
 pub use rows::BankRows;

@@ -68,14 +68,15 @@ impl Sheet {
     /// Whether a step can be written where its rows sit.
     fn has_room(&self, shares: &[Share]) -> Result<bool> {
         if self.scope.layout()?.window.is_none() {
-            let ends = shares.iter().map(|share| Ok(self.seat(share.slot)?.shift + share.step.end()));
+            let ends =
+                shares.iter().map(|share| Ok(self.seat(share.slot)?.shift.saturating_add(share.step.end())));
             return Ok(ends.collect::<Result<Vec<_>>>()?.into_iter().all(|end| end <= self.columns));
         }
         let mut needed = 0;
         for seat in &self.seats {
             let share = shares.iter().find(|share| share.slot == seat.slot);
             let more = share.map_or(0, |share| share.step.tokens);
-            needed = needed.max(self.scope.read_by(seat.tokens)?.len() + more);
+            needed = needed.max(self.scope.read_by(seat.tokens)?.len().saturating_add(more));
         }
         // As in a row's own planes: what a long step took is given back, but not at once.
         let growth = self.scope.kit.blueprint().growth();
@@ -254,5 +255,74 @@ impl Bank for Sheet {
 
     fn planes(&self) -> &[Tensor] {
         self.store.planes().unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Blueprint, Kind, LayerShape,
+        ragged::{Kit, RaggedRow, Stretch},
+    };
+    use std::{ops::Range, rc::Rc};
+    use tandem_contracts::{fake, tensor::Dtype};
+
+    const SHAPE: LayerShape = LayerShape { heads: 1, key_width: 2, value_width: 2 };
+
+    fn share(slot: u32, tokens: Range<usize>, position: usize) -> Share {
+        Share { slot: Slot(slot), step: Stretch { position, tokens: tokens.len() }, tokens }
+    }
+
+    /// A sheet in which rows of these slots are about to write a token each.
+    fn open(kind: Kind, slots: &[u32]) -> (Rc<Kit>, Sheet, Vec<Share>) {
+        let kit = Kit::open(&fake::open(), Blueprint::plain(vec![kind], Dtype::F32).unwrap()).unwrap();
+        let mut sheet = Sheet::new(Scope { kit: Rc::clone(&kit), layer: 0, encoded: true });
+        let shares: Vec<Share> =
+            slots.iter().enumerate().map(|(at, &slot)| share(slot, at..at + 1, 0)).collect();
+        let row = RaggedRow::new(Rc::clone(&kit));
+        let own = row.layer(0).unwrap();
+        let joining: Vec<_> = shares.iter().map(|share| (share.slot, own)).collect();
+        sheet.prepare(&shares, &joining).unwrap();
+        (kit, sheet, shares)
+    }
+
+    #[test]
+    fn rows_that_end_together_write_side_by_side() {
+        for kind in [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3 }] {
+            let (_, mut sheet, shares) = open(kind, &[7, 3, 5]);
+            let write = |row: usize, column| KvWrite { tokens: row..row + 1, row, column };
+            assert_eq!(sheet.writes(&shares).unwrap(), [0, 1, 2].map(|row| write(row, 0)));
+            // The second one kept nothing, and its columns are not the others' any more; nor are they moved for that.
+            for (slot, tokens) in [(7, 1), (3, 0), (5, 1)] {
+                sheet.settle(Slot(slot), tokens);
+            }
+            let shares = [share(7, 0..1, 1), share(3, 1..2, 0), share(5, 2..3, 1)];
+            sheet.prepare(&shares, &[]).unwrap();
+            assert_eq!(sheet.writes(&shares).unwrap(), [write(0, 1), write(1, 0), write(2, 1)]);
+            // When somebody leaves, they are aligned again, in the order of the step.
+            sheet.discard(Slot(7));
+            let shares = [share(5, 0..1, 1), share(3, 1..2, 0)];
+            sheet.prepare(&shares, &[]).unwrap();
+            assert_eq!(sheet.writes(&shares).unwrap(), [write(0, 1), write(1, 1)]);
+        }
+    }
+
+    #[test]
+    fn lost_planes_are_lost_to_those_who_were_there() {
+        let (kit, mut sheet, shares) = open(Kind::Full(SHAPE), &[1, 2]);
+        sheet.store = Store::Lost;
+        let x = kit.device().upload_f32(&[0.5; 4], &[2, 1, 2]).unwrap();
+        assert_eq!(sheet.append(&shares, &[x.clone(), x.clone()]).unwrap_err().kind(), ErrorKind::State);
+        for slot in [Slot(1), Slot(2)] {
+            assert!(sheet.holds(slot) && sheet.check(slot).is_err() && sheet.lift(slot).is_err());
+        }
+        let row = RaggedRow::new(Rc::clone(&kit));
+        let shares = [share(3, 0..1, 0)];
+        sheet.prepare(&shares, &[(Slot(3), row.layer(0).unwrap())]).unwrap();
+        sheet.append(&shares, &[x.clone(), x]).unwrap();
+        sheet.check(Slot(3)).unwrap();
+        sheet.discard(Slot(1));
+        assert!(!sheet.holds(Slot(1)) && sheet.holds(Slot(2)));
     }
 }

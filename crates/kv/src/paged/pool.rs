@@ -297,3 +297,36 @@ impl Bank for Pool {
         self.store.planes().unwrap_or(&[])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Blueprint, Kind, LayerShape,
+        ragged::{Kit, RaggedRow, Stretch},
+    };
+    use std::{num::NonZeroUsize, rc::Rc};
+    use tandem_contracts::{fake, tensor::Dtype};
+
+    #[test]
+    fn lost_planes_are_lost_to_those_who_were_there() {
+        let shape = LayerShape { heads: 1, key_width: 2, value_width: 2 };
+        let blueprint = Blueprint::plain(vec![Kind::Full(shape)], Dtype::F32).unwrap();
+        let kit = Kit::open(&fake::open(), blueprint).unwrap();
+        let paging = Paging { block: NonZeroUsize::new(4).unwrap(), tokens: 8, most: 8 };
+        let scope = Scope { kit: Rc::clone(&kit), layer: 0, encoded: true };
+        let mut pool = Pool::new(scope, paging);
+        let row = RaggedRow::new(Rc::clone(&kit));
+        let x = kit.device().upload_f32(&[0.5; 4], &[2, 1, 2]).unwrap();
+        let share = |slot| Share { slot: Slot(slot), tokens: 0..2, step: Stretch { position: 0, tokens: 2 } };
+        pool.prepare(&[share(1)], &[(Slot(1), row.layer(0).unwrap())]).unwrap();
+        pool.store = Store::Lost;
+        assert_eq!(pool.append(&[share(1)], &[x.clone(), x.clone()]).unwrap_err().kind(), ErrorKind::State);
+        assert!(pool.holds(Slot(1)) && pool.check(Slot(1)).is_err() && pool.lift(Slot(1)).is_err());
+        pool.prepare(&[share(2)], &[(Slot(2), row.layer(0).unwrap())]).unwrap();
+        pool.append(&[share(2)], &[x.clone(), x]).unwrap();
+        pool.check(Slot(2)).unwrap();
+        pool.discard(Slot(1));
+        assert!(!pool.holds(Slot(1)));
+    }
+}

@@ -6,9 +6,12 @@ mod attention;
 mod life;
 mod memory;
 mod naive;
+mod padding;
+mod pool;
 mod property;
 mod refusal;
 mod snapshot;
+mod turn;
 
 use std::{num::NonZeroUsize, rc::Rc};
 use tandem_contracts::tensor::{Affine, Device, Dtype};
