@@ -17,7 +17,7 @@
 //! 3. Positions are read once per step, before anything is appended.
 
 use crate::{
-    tensor::{Result, Tensor},
+    tensor::{Affine, Result, Tensor},
     text::TokenId,
 };
 use std::{any::Any, fmt};
@@ -123,6 +123,9 @@ pub struct Stepped {
     pub logits: Option<Tensor>,
     /// Cache planes that the step has written.
     pub touched: Vec<Tensor>,
+    /// `i32 [rows]`, in the order of the step: 0 where keys or values of a row could not be encoded, because they are
+    /// not finite; such a row must end. Absent where nothing was encoded.
+    pub sound: Option<Tensor>,
 }
 
 /// The state of a row that no step can reach: finished, stored, or about to be resumed.
@@ -146,12 +149,64 @@ pub trait RowState: Any + fmt::Debug {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// How a row's keys and values are kept. Rows of one policy can share a group.
+/// How a row's keys and values are kept. Rows of one policy can share a step.
+///
+/// Precision is a function of position alone: a query before `start` reads every key as the model computed it, one from
+/// `start` on reads every key encoded, its own included. So no step of a row crosses `start` ([`StatePolicy::limit`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum StatePolicy {
-    /// As the model computes them, in the device's compute dtype.
+    /// As the model computes them.
     #[default]
     Plain,
+    /// Encoded from a position on.
+    Encoded {
+        /// Which layers, and how.
+        codes: Codes,
+        /// Position of the first query that reads codes.
+        start: usize,
+    },
+}
+
+/// Which layers of a model are encoded, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Codes {
+    /// Every layer that can be.
+    Uniform(Code),
+    /// These layers, by index; the others stay plain.
+    ByLayer(Vec<(usize, Code)>),
+}
+
+/// How one layer's keys and values are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// Affine codes of both.
+    Affine(Affine),
+    /// TurboQuant.
+    Turbo {
+        /// Bits of a key's element: 2, 4, 5 or 8.
+        keys: u8,
+        /// Bits of a value's element: 2, 3, 4, 5 or 8.
+        values: u8,
+    },
+}
+
+impl StatePolicy {
+    /// The most tokens of a step that begins at `position`; none where nothing limits it.
+    pub fn limit(&self, position: usize) -> Option<usize> {
+        match self {
+            Self::Encoded { start, .. } if position < *start => Some(start - position),
+            Self::Encoded { .. } | Self::Plain => None,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Affine(Affine { bits, group }) => write!(f, "affine {bits} bit, groups of {group}"),
+            Self::Turbo { keys, values } => write!(f, "TurboQuant k{keys}v{values}"),
+        }
+    }
 }
 
 /// Facts about a loaded model. Values, read once.
@@ -170,13 +225,22 @@ pub trait Session: fmt::Debug {
     /// What the model can do.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Device bytes that a row of `tokens` tokens will take under `policy`.
-    fn project_bytes(&self, policy: &StatePolicy, tokens: usize) -> usize;
+    /// Device bytes that a row takes at most under `policy` on its way to `tokens` tokens.
+    ///
+    /// # Errors
+    /// The model cannot keep its rows so.
+    fn project_bytes(&self, policy: &StatePolicy, tokens: usize) -> Result<usize>;
+
+    /// Layers that stay plain although `policy` would have them encoded, each with its reason: lines for people.
+    ///
+    /// # Errors
+    /// The model cannot keep its rows so.
+    fn exemptions(&self, policy: &StatePolicy) -> Result<Vec<String>>;
 
     /// Opens a row: fresh, or continuing a stored state.
     ///
     /// # Errors
-    /// The slot is open, or the state is not of this session and policy.
+    /// The slot is open, the model cannot keep rows so, or the state is not of this session and policy.
     fn open(&mut self, slot: Slot, policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()>;
 
     /// Closes a row and hands out its state.
@@ -184,6 +248,19 @@ pub trait Session: fmt::Debug {
     /// # Errors
     /// The slot is not open.
     fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>>;
+
+    /// A stored state as bytes that [`Session::restore`] takes back; `model` is a name that no other model has.
+    ///
+    /// # Errors
+    /// The state is not of this session, or the device's own: planes are evaluated and downloaded.
+    fn snapshot(&self, state: &dyn RowState, model: &[u8]) -> Result<Vec<u8>>;
+
+    /// The state that [`Session::snapshot`] made these bytes of, to be opened under the same policy.
+    ///
+    /// # Errors
+    /// `Data`, with the reason, where the bytes are not those of a state of this model and policy; or as
+    /// [`Session::open`].
+    fn restore(&mut self, policy: &StatePolicy, model: &[u8], bytes: &[u8]) -> Result<Box<dyn RowState>>;
 
     /// Opens `to` as a copy of `from`.
     ///
@@ -200,14 +277,23 @@ pub trait Session: fmt::Debug {
     /// Runs one forward pass and advances its rows.
     ///
     /// # Errors
-    /// A malformed step (unknown or repeated slot, wrong position, no token, an id outside the vocabulary, a row
-    /// past the context), or the device's own; no slot's count has changed then.
+    /// A malformed step (unknown or repeated slot, rows of different policies, wrong position, no token or more than
+    /// [`StatePolicy::limit`], an id outside the vocabulary, a row past the context), or the device's own; no slot's
+    /// count has changed then.
     fn step(&mut self, step: &Step) -> Result<Stepped>;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_end_where_precision_changes() {
+        let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
+        let policy = StatePolicy::Encoded { codes, start: 5 };
+        assert_eq!([0, 4, 5, 9].map(|position| policy.limit(position)), [Some(5), Some(1), None, None]);
+        assert_eq!(StatePolicy::Plain.limit(0), None);
+    }
 
     #[test]
     fn a_step_counts_its_tokens_and_its_logits() {

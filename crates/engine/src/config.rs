@@ -1,8 +1,9 @@
 //! What an engine may do at once. Plain values, checked where they are typed in.
 //!
-//! Invariant: no field changes which tokens a request gets, only when it gets them.
+//! Invariant: no field but [`Config::state`] changes which tokens a request gets, only when it gets them.
 
 use std::time::Duration;
+use tandem_contracts::model::StatePolicy;
 
 /// Limits of one engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Config {
     pub prompt_chunk: usize,
     /// Device bytes that the rows' caches may take, by projection to their full length; `None` is no bound.
     pub cache_bytes: Option<usize>,
+    /// How the rows' keys and values are kept.
+    pub state: StatePolicy,
     /// Ids at or above this are never sampled and not accepted in prompts: the width of the output head may
     /// exceed the tokeniser's vocabulary. `None` takes the model's whole width.
     pub vocabulary: Option<usize>,
@@ -33,6 +36,7 @@ impl Default for Config {
             step_tokens: 512,
             prompt_chunk: 512,
             cache_bytes: None,
+            state: StatePolicy::Plain,
             vocabulary: None,
             idle_timeout: Duration::from_secs(30),
         }

@@ -24,7 +24,7 @@ use std::{
     sync::mpsc::Sender,
 };
 use tandem_contracts::{
-    model::{Capabilities, Session, Slot, StatePolicy, Step, Wanted},
+    model::{Capabilities, Session, Slot, Step, Wanted},
     request::{Outcome, RequestId},
     schedule::Clock,
     tensor::{Device, ErrorKind, Result, Tensor},
@@ -70,8 +70,17 @@ pub(crate) struct Executor {
 #[derive(Debug)]
 struct Iteration {
     step: Step,
-    /// One for each row of the step that wanted logits, or why the step failed.
-    choices: std::result::Result<Vec<Choice>, Fault>,
+    /// What came of it, or why it failed.
+    outcome: std::result::Result<Given, Fault>,
+}
+
+/// What a step gave.
+#[derive(Debug)]
+struct Given {
+    /// One for each row of the step that wanted logits.
+    choices: Vec<Choice>,
+    /// Of each row of the step, whether its keys and values could be stored; empty where none was encoded.
+    sound: Vec<bool>,
 }
 
 impl Executor {
@@ -169,8 +178,8 @@ impl Executor {
             let request = &entry.get().request;
             let length = request.prompt.len().saturating_add(request.max_tokens);
             let length = length.min(self.capabilities.context);
-            let session = &self.parts.session;
-            let bytes = guard("project", || Ok(session.project_bytes(&StatePolicy::Plain, length)));
+            let Parts { session, config, .. } = &self.parts;
+            let bytes = guard("project", || session.project_bytes(&config.state, length));
             let lease = bytes.map(|bytes| (bytes, self.budget.lease(bytes)));
             if matches!(lease, Ok((_, Err(Refusal::Wait)))) {
                 break;
@@ -201,8 +210,8 @@ impl Executor {
     }
 
     fn start(&mut self, row: Row) {
-        let session = &mut self.parts.session;
-        match guard("open", || session.open(row.slot, &StatePolicy::Plain, None)) {
+        let Parts { session, config, .. } = &mut self.parts;
+        match guard("open", || session.open(row.slot, &config.state, None)) {
             Ok(()) => self.rows.push(row),
             Err(fault) => {
                 // After an error the slot is closed; after a panic nobody knows, and either answer will do.
@@ -222,18 +231,18 @@ impl Executor {
         if self.course == Course::Broken {
             return None;
         }
-        let Config { step_tokens, prompt_chunk, .. } = self.parts.config;
+        let Config { step_tokens, prompt_chunk, ref state, .. } = self.parts.config;
         let counted: Vec<_> = self.rows.iter().map(Row::counted).collect();
-        let step = plan(&counted, Limits { step: step_tokens, chunk: prompt_chunk });
+        let step = plan(&counted, Limits { step: step_tokens, chunk: prompt_chunk }, state);
         if step.rows.is_empty() {
             return None;
         }
         self.metrics.steps += 1;
-        let choices = self.run(&step);
-        Some(Iteration { step, choices })
+        let outcome = self.run(&step);
+        Some(Iteration { step, outcome })
     }
 
-    fn run(&mut self, step: &Step) -> std::result::Result<Vec<Choice>, Fault> {
+    fn run(&mut self, step: &Step) -> std::result::Result<Given, Fault> {
         let vocabulary = self.vocabulary();
         let Parts { device, session, clock, .. } = &mut self.parts;
         let wanting =
@@ -246,12 +255,14 @@ impl Executor {
             let picks = stepped.logits.as_ref().map(|logits| Picks::new(logits, &draws, vocabulary));
             let picks = picks.transpose()?;
             let chosen = picks.iter().flat_map(Picks::tensors);
-            let tensors: Vec<&Tensor> = chosen.chain(&stepped.touched).collect();
+            let tensors: Vec<&Tensor> = chosen.chain(&stepped.touched).chain(&stepped.sound).collect();
             device.eval(&tensors)?;
             evaluated = clock.now();
+            let sound = stepped.sound.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec::<i32>)?;
             // Rows go on with their planes alone, so that the next step may append in place.
             drop(stepped);
-            picks.map_or_else(|| Ok(Vec::new()), Picks::read)
+            let choices = picks.map_or_else(|| Ok(Vec::new()), Picks::read)?;
+            Ok(Given { choices, sound: sound.into_iter().map(|it| it != 0).collect() })
         });
         self.metrics.times.model += evaluated.saturating_sub(started);
         self.metrics.times.sampling += clock.now().saturating_sub(evaluated);
@@ -264,19 +275,22 @@ impl Executor {
 
     /// Tells the consumers what a step gave, and lets rows go that have ended.
     fn deliver(&mut self, iteration: Iteration) {
-        let Iteration { step, choices } = iteration;
+        let Iteration { step, outcome } = iteration;
         let now = self.parts.clock.now();
-        let choices = match choices {
-            Ok(choices) => choices,
+        let Given { choices, sound } = match outcome {
+            Ok(given) => given,
             Err(fault) => return self.fail(&step, &fault),
         };
         let mut choices = choices.into_iter();
+        let mut sound = sound.into_iter();
         let mut ended: BTreeMap<Slot, Outcome> = BTreeMap::new();
         for part in &step.rows {
+            let unsound = sound.next() == Some(false);
             let choice = (part.wanted != Wanted::None).then(|| choices.next());
             let Some(row) = self.rows.iter_mut().find(|row| row.slot == part.slot) else { continue };
             self.metrics.prompt_tokens += row.advance(part.tokens.len(), now) as u64;
             let outcome = match choice {
+                _ if unsound => Some(failed("the model gave keys or values that are not numbers")),
                 None => continue,
                 Some(None) => Some(failed("the model gave no logits")),
                 Some(Some(Err(_))) => Some(failed("the model gave logits that are not numbers")),

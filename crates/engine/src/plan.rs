@@ -4,11 +4,13 @@
 //! decoding and resumed prefixes are the one subtraction `known - computed`. A row that has one token left, which
 //! is what decoding is, never waits for prompts; prompts share the rest of the step, the oldest first.
 //!
+//! No step of a row crosses the position at which its precision changes ([`StatePolicy::limit`]).
+//!
 //! Invariants: every row with something left moves by at least one token in every step, so that none starves; a
 //! step has at most [`Limits::step`] tokens, or one for each such row where that is more.
 
 use tandem_contracts::{
-    model::{AdapterSet, RowStep, Slot, Step, TokenSource, Wanted},
+    model::{AdapterSet, RowStep, Slot, StatePolicy, Step, TokenSource, Wanted},
     text::TokenId,
 };
 
@@ -38,7 +40,7 @@ pub(crate) struct Limits {
 }
 
 /// Plans the next step over rows in order of their age. Empty when no row has a token left.
-pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits) -> Step {
+pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) -> Step {
     let single = rows.iter().filter(|row| row.left() == 1).count();
     let mut longer = rows.iter().filter(|row| row.left() > 1).count();
     let mut rest = limits.step.saturating_sub(single).max(longer);
@@ -49,7 +51,8 @@ pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits) -> Step {
             1 => 1,
             left => {
                 longer -= 1;
-                let share = left.min(limits.chunk.max(1)).min(rest - longer);
+                let same = state.limit(row.computed).unwrap_or(usize::MAX);
+                let share = left.min(limits.chunk.max(1)).min(rest - longer).min(same);
                 rest -= share;
                 share
             }
@@ -81,9 +84,14 @@ mod tests {
     use super::*;
     use insta::assert_snapshot;
     use proptest::prelude::*;
+    use tandem_contracts::model::{Code, Codes};
 
     /// Plans until every row has all its tokens; `known` of each row, none computed.
     fn timeline(lengths: &[usize], limits: Limits) -> String {
+        timeline_by(&StatePolicy::Plain, lengths, limits)
+    }
+
+    fn timeline_by(state: &StatePolicy, lengths: &[usize], limits: Limits) -> String {
         let known: Vec<Vec<TokenId>> = lengths.iter().map(|&length| (0..length as u32).collect()).collect();
         let mut computed = vec![0; lengths.len()];
         let mut lines = Vec::new();
@@ -94,13 +102,23 @@ mod tests {
                 .zip(0..)
                 .map(|((known, &computed), slot)| Counted { slot: Slot(slot), computed, known })
                 .collect();
-            let step = plan(&rows, limits);
+            let step = plan(&rows, limits, state);
             if step.rows.is_empty() {
                 return lines.join("\n");
             }
             lines.push(render(&step));
             step.rows.iter().for_each(|row| computed[row.slot.0 as usize] += row.tokens.len());
         }
+    }
+
+    #[test]
+    fn a_prompt_is_cut_where_precision_changes() {
+        let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
+        let state = StatePolicy::Encoded { codes, start: 6 };
+        assert_snapshot!(timeline_by(&state, &[10, 7], Limits { step: 16, chunk: 8 }), @r"
+        0@0+6 1@0+6
+        0@6+4* 1@6+1*
+        ");
     }
 
     #[test]
@@ -133,8 +151,8 @@ mod tests {
     fn nothing_left_is_an_empty_step() {
         let known = [1, 2];
         let row = Counted { slot: Slot(0), computed: 2, known: &known };
-        assert_eq!(plan(&[row], Limits { step: 8, chunk: 8 }), Step::default());
-        assert_eq!(plan(&[], Limits { step: 0, chunk: 0 }), Step::default());
+        assert_eq!(plan(&[row], Limits { step: 8, chunk: 8 }, &StatePolicy::Plain), Step::default());
+        assert_eq!(plan(&[], Limits { step: 0, chunk: 0 }, &StatePolicy::Plain), Step::default());
     }
 
     proptest! {
@@ -152,7 +170,7 @@ mod tests {
                 .zip(0..)
                 .map(|((&(computed, _), known), slot)| Counted { slot: Slot(slot), computed, known })
                 .collect();
-            let planned = plan(&rows, Limits { step, chunk });
+            let planned = plan(&rows, Limits { step, chunk }, &StatePolicy::Plain);
             let waiting: Vec<&Counted<'_>> = rows.iter().filter(|row| row.left() > 0).collect();
             prop_assert_eq!(planned.rows.len(), waiting.len());
             prop_assert!(planned.tokens() <= step.max(waiting.len()));

@@ -3,7 +3,7 @@
 //! A kind says which positions are kept and in how many columns; a [`Scheme`] says what a column of them takes. Neither
 //! knows the other.
 
-use crate::{LayerShape, codec::Scheme};
+use crate::codec::Scheme;
 use std::num::NonZeroUsize;
 use tandem_contracts::tensor::{Dtype, Error, Result};
 
@@ -28,6 +28,17 @@ pub enum Kind {
     },
 }
 
+/// Keys and values of one layer, for one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerShape {
+    /// Heads of keys and of values.
+    pub heads: usize,
+    /// Width of a key head.
+    pub key_width: usize,
+    /// Width of a value head.
+    pub value_width: usize,
+}
+
 /// Extents of a recurrent layer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecurrentShape {
@@ -44,6 +55,8 @@ pub struct RecurrentShape {
 }
 
 /// By how many columns planes grow: few enough that little is wasted, many enough that growth, which copies, is rare.
+/// Planes of more than eight growths grow by an eighth of the next power of two, so that a token's share of all copies
+/// stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth(NonZeroUsize);
 
@@ -60,7 +73,11 @@ impl Growth {
 
     /// Columns that planes have when they hold `tokens` tokens; saturates.
     pub const fn capacity(self, tokens: usize) -> usize {
-        tokens.div_ceil(self.columns()).saturating_mul(self.columns())
+        let step = match tokens.checked_next_power_of_two() {
+            Some(power) if power / 8 > self.columns() => power / 8,
+            _ => self.columns(),
+        };
+        tokens.div_ceil(step).saturating_mul(step)
     }
 }
 
@@ -163,6 +180,15 @@ mod tests {
             [0, 256 * token, 256 * token, 512 * token]
         );
         assert_eq!(bytes(Kind::Full(SHAPE), usize::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn long_planes_grow_by_longer_steps() {
+        let growth = Growth::default();
+        assert_eq!(
+            [2048, 2049, 4096, 4097, 8192].map(|tokens| growth.capacity(tokens)),
+            [2048, 2560, 4096, 5120, 8192]
+        );
     }
 
     #[test]

@@ -9,14 +9,14 @@ use crate::{
     error::{Error, Result},
     family,
     layer::Loader,
-    session::DecoderSession,
+    session::{DecoderSession, Layers},
     weights::{File, Gguf, GgufVocabulary, Value, Weights},
 };
 use tandem_contracts::{
     model::{Capabilities, Session},
     tensor::{Device, Dtype, Precision},
 };
-use tandem_kv::Geometry;
+use tandem_kv::Kind;
 
 /// Name under which errors speak of the configuration.
 const CONFIG: &str = "config.json";
@@ -159,11 +159,13 @@ impl<'a> Checkpoint<'a> {
         }
         let computed = device.traits().compute_dtype;
         let cache = options.cache.unwrap_or_else(|| cache(precision, computed, self.config.activations));
-        let geometry = Geometry::new(declaration.cached(), cache)?;
+        let layers = Layers { kinds: declaration.cached(), dtype: cache };
+        // Rows that forget cannot be shortened.
+        let trimmable = layers.kinds.iter().all(|kind| matches!(kind, Kind::Full(_) | Kind::Shared { .. }));
         let mut loader = Loader::new(&mut self.weights, &self.config, device, release);
         let decoder = Decoder::load(&declaration, &mut loader)?;
-        let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable: true };
-        Ok(Box::new(DecoderSession::new(device, decoder, geometry, capabilities, precision)))
+        let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable };
+        Ok(Box::new(DecoderSession::new(device, decoder, layers, capabilities, precision)))
     }
 }
 

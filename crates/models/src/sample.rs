@@ -9,7 +9,7 @@ use tandem_contracts::{fake, model::Session};
 /// Extents of the sample llama.
 pub(crate) const HIDDEN: usize = 32;
 pub(crate) const HEADS: usize = 2;
-pub(crate) const WIDTH: usize = 16;
+pub(crate) const WIDTH: usize = 32;
 pub(crate) const VOCABULARY: usize = 24;
 pub(crate) const CONTEXT: usize = 40;
 const LAYERS: usize = 2;

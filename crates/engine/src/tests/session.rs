@@ -203,8 +203,12 @@ impl Session for Scripted {
         &self.capabilities
     }
 
-    fn project_bytes(&self, _policy: &StatePolicy, tokens: usize) -> usize {
-        tokens * TOKEN_BYTES
+    fn project_bytes(&self, _policy: &StatePolicy, tokens: usize) -> Result<usize> {
+        Ok(tokens * TOKEN_BYTES)
+    }
+
+    fn exemptions(&self, _policy: &StatePolicy) -> Result<Vec<String>> {
+        Ok(Vec::new())
     }
 
     fn open(&mut self, slot: Slot, _policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
@@ -223,6 +227,14 @@ impl Session for Scripted {
         let tokens = tokens.ok_or_else(|| Error::new(ErrorKind::State, "close", "the slot is not open"))?;
         self.control.script().closed += 1;
         Ok(Box::new(State(tokens)))
+    }
+
+    fn snapshot(&self, _state: &dyn RowState, _model: &[u8]) -> Result<Vec<u8>> {
+        Err(Error::new(ErrorKind::Unsupported, "snapshot", "not scripted"))
+    }
+
+    fn restore(&mut self, _policy: &StatePolicy, _model: &[u8], _bytes: &[u8]) -> Result<Box<dyn RowState>> {
+        Err(Error::new(ErrorKind::Unsupported, "restore", "not scripted"))
     }
 
     fn fork(&mut self, _from: Slot, _to: Slot) -> Result<()> {
@@ -246,6 +258,6 @@ impl Session for Scripted {
         }
         self.rows.extend(rows);
         let logits = (count > 0).then(|| self.device.upload_f32(&wanted, &[count, WIDTH])).transpose()?;
-        Ok(Stepped { logits, touched })
+        Ok(Stepped { logits, touched, sound: None })
     }
 }

@@ -4,6 +4,7 @@
 //! three of them cannot overflow; query heads share key heads evenly; head widths are even; a windowed layer has its
 //! window, a donor comes before its reader and keeps keys of the same shape. Nothing is allocated by a claim of the file before it was checked.
 
+mod codes;
 mod field;
 mod layer;
 mod metadata;
@@ -11,6 +12,7 @@ mod quantization;
 mod rope;
 mod scale;
 
+pub use codes::layer_codes;
 pub(crate) use field::Fields;
 pub use layer::LayerConfig;
 pub(crate) use layer::{read_pattern, read_unrotated};

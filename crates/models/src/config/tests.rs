@@ -27,7 +27,7 @@ fn refusal(changes: Value) -> String {
 fn fields_and_their_defaults() {
     let config = read(&sample::config()).unwrap();
     assert_eq!((config.family, config.hidden, config.heads, config.shared_heads), ("llama", 32, 2, 1));
-    assert_eq!((config.head_width, config.vocabulary, config.context), (16, 24, 40));
+    assert_eq!((config.head_width, config.vocabulary, config.context), (32, 24, 40));
     assert_eq!((config.tied, config.begin_token, &config.end_tokens[..]), (Some(true), Some(1), &[2, 3][..]));
     assert_eq!(config.rope.scaling, Scaling::None);
     let absent = json!({ "num_key_value_heads": null, "head_dim": null, "tie_word_embeddings": null,

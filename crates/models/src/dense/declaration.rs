@@ -7,7 +7,7 @@ use crate::{
     config::{Config, LayerConfig},
     layer::{AttentionDeclaration, HeadNorms, LayerInputsDeclaration, MlpDeclaration, Norms, Stored, Values},
 };
-use tandem_kv::LayerShape;
+use tandem_kv::Kind;
 
 /// A family's graph.
 #[derive(Clone, Debug)]
@@ -85,9 +85,9 @@ impl Declaration {
         self
     }
 
-    /// What each layer that makes keys and values keeps of each token.
-    pub(crate) fn cached(&self) -> Vec<LayerShape> {
-        self.blocks.iter().filter_map(|block| block.attention.cached()).collect()
+    /// What each layer keeps of each token.
+    pub(crate) fn cached(&self) -> Vec<Kind> {
+        self.blocks.iter().map(|block| block.attention.cached()).collect()
     }
 }
 

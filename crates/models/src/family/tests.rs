@@ -66,7 +66,7 @@ fn a_family_asks_for_its_own_tensors() {
 fn a_tensor_that_a_family_does_not_know_is_refused() {
     // Cohere 2 has one norm in a block, which both branches share.
     let message =
-        refusal("cohere2", json!({ "head_dim": 16, "layer_types": ["full_attention", "full_attention"] }));
+        refusal("cohere2", json!({ "head_dim": 32, "layer_types": ["full_attention", "full_attention"] }));
     let expected = "model.safetensors: tensor model.layers.0.post_attention_layernorm.weight: the model has no such \
                     weight, left over in all: 2";
     assert_eq!(message, expected);

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{ops::Range, rc::Rc};
 use tandem_contracts::tensor::{Attend, Binary, Dtype, Result, Rope, Scalar, Tensor, Unary};
-use tandem_kv::LayerShape;
+use tandem_kv::{Kind, LayerShape};
 
 /// What distinguishes one attention layer. Its modules are `q_proj`, `k_proj`, `v_proj` and `o_proj` of the block's
 /// `self_attn`; the first three are `qkv_proj` where they are stored as one.
@@ -61,10 +61,14 @@ pub(crate) enum Values {
 }
 
 impl AttentionDeclaration {
-    /// What the layer keeps of each token, if it keeps anything itself.
-    pub(crate) fn cached(&self) -> Option<LayerShape> {
+    /// What the layer keeps of each token.
+    pub(crate) fn cached(&self) -> Kind {
         let shape = LayerShape { heads: self.shared_heads, key_width: self.width, value_width: self.width };
-        self.donor.is_none().then_some(shape)
+        match (self.donor, self.window) {
+            (Some(donor), _) => Kind::Shared { donor },
+            (None, Some(window)) => Kind::Window { shape, window },
+            (None, None) => Kind::Full(shape),
+        }
     }
 
     /// Projections of the input in the order of their outputs: name and heads.
@@ -173,7 +177,7 @@ impl Attention {
             }
         };
         let queries = self.grow(queries, pass)?;
-        let mixed = device.attend(&queries, &pass.spans(self.layer)?, &self.attend)?;
+        let mixed = pass.attend(self.layer, &queries, &self.attend)?;
         device.reshape(&mixed, &[tokens, self.heads * width])
     }
 

@@ -13,5 +13,5 @@ pub(crate) use input::{LayerInput, LayerInputs, LayerInputsDeclaration};
 pub(crate) use loader::Loader;
 pub(crate) use mlp::{Mlp, MlpDeclaration};
 pub(crate) use norm::{Norm, Norms};
-pub(crate) use pass::{PackedRow, Pass, Rows, not_open};
+pub(crate) use pass::Pass;
 pub(crate) use projection::{Entry, Exit, Projection, Stored};

@@ -1,93 +1,117 @@
-//! The model port's session over rows that own their caches.
+//! The model port's session over cache rows.
 //!
 //! Invariants: a step is checked whole before anything runs; rows' counts move together at its end, or not at all;
 //! positions are those before the step. After a device failure the rows that lost a plane say so in every later
 //! call, and can only be closed.
 
 mod plan;
+mod pool;
 
-use crate::{
-    dense::Decoder,
-    layer::{PackedRow, Pass, Rows, not_open},
-};
+use crate::{dense::Decoder, layer::Pass};
 use plan::Plan;
-use std::{collections::btree_map::Entry, rc::Rc};
+pub(crate) use pool::Layers;
+use pool::Pool;
+use std::{any::Any, collections::BTreeMap, rc::Rc};
 use tandem_contracts::{
     model::{Capabilities, RowState, Session, Slot, StatePolicy, Step, Stepped},
     tensor::{Device, Error, ErrorKind, Precision, Result, Tensor},
 };
-use tandem_kv::{Geometry, Row};
+use tandem_kv::{
+    ragged::RaggedRow,
+    rows::{Part, Rows},
+};
 
 /// A loaded decoder and its open rows.
 #[derive(Debug)]
 pub(crate) struct DecoderSession {
     device: Device,
     decoder: Decoder,
-    /// Rows of this session are known by sharing it.
-    geometry: Rc<Geometry>,
+    layers: Layers,
     capabilities: Capabilities,
     precision: Precision,
-    rows: Rows,
+    /// One for each policy that was asked for. They stay, so that stored rows can come back.
+    pools: Vec<Pool>,
+    /// Where each open slot's row is.
+    slots: BTreeMap<Slot, usize>,
 }
 
 impl DecoderSession {
     pub(crate) fn new(
         device: &Device,
         decoder: Decoder,
-        geometry: Geometry,
+        layers: Layers,
         capabilities: Capabilities,
         precision: Precision,
     ) -> Self {
-        let (device, geometry) = (Rc::clone(device), Rc::new(geometry));
-        Self { device, decoder, geometry, capabilities, precision, rows: Rows::new() }
+        let (pools, slots) = (Vec::new(), BTreeMap::new());
+        Self { device: Rc::clone(device), decoder, layers, capabilities, precision, pools, slots }
     }
 
-    /// Opens the rows' steps, runs the layers, and makes logits.
-    fn run(&mut self, plan: &Plan) -> Result<Option<Tensor>> {
-        for PackedRow { slot, tokens } in &plan.packed {
-            self.row(*slot)?.begin(tokens.len())?;
+    /// The rows of a policy.
+    fn pool(&mut self, policy: &StatePolicy) -> Result<usize> {
+        if let Some(index) = self.pools.iter().position(|pool| pool.policy == *policy) {
+            return Ok(index);
         }
+        self.pools.push(Pool::open(&self.device, &self.layers, policy)?);
+        Ok(self.pools.len() - 1)
+    }
+
+    /// The pool that a slot's row is in.
+    fn place(&self, slot: Slot) -> Result<usize> {
+        self.slots.get(&slot).copied().ok_or_else(|| not_open(slot))
+    }
+
+    fn rows(&mut self, slot: Slot) -> Result<&mut dyn Rows> {
+        let pool = self.place(slot)?;
+        Ok(self.pools[pool].rows.as_mut())
+    }
+
+    fn require_free(&self, slot: Slot) -> Result<()> {
+        if !self.slots.contains_key(&slot) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::State, "session", format!("slot is open already: {}", slot.0)))
+    }
+
+    /// The pool of a step's rows, who must all be in one.
+    fn pool_of(&self, step: &Step) -> Result<usize> {
+        let mut pools = step.rows.iter().map(|part| self.place(part.slot));
+        let first = pools.next().ok_or_else(|| Error::index("step", "the step has no row"))??;
+        pools.try_for_each(|pool| match pool? == first {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::State, "step", "the step's rows are kept in different ways")),
+        })?;
+        Ok(first)
+    }
+
+    /// Runs the layers over an opened step, and makes logits.
+    fn run(&mut self, pool: usize, plan: &Plan) -> Result<Forward> {
         let upload = |values: &[i32]| self.device.upload_i32(values, &[values.len()]);
         let (ids, positions) = (upload(&plan.ids)?, upload(&plan.positions)?);
         let mut pass = Pass {
             device: &self.device,
             precision: self.precision,
             positions: &positions,
-            packed: &plan.packed,
-            rows: &mut self.rows,
+            parts: &plan.parts,
+            rows: self.pools[pool].rows.as_mut(),
         };
         let x = self.decoder.forward(&ids, &mut pass)?;
-        match plan.wanted.len() {
-            0 => Ok(None),
-            all if all == plan.ids.len() => self.decoder.logits(&x, &pass).map(Some),
+        let logits = match plan.wanted.len() {
+            0 => None,
+            all if all == plan.ids.len() => Some(self.decoder.logits(&x, &pass)?),
             _ => {
                 let wanted = self.device.take(&x, &upload(&plan.wanted)?, 0)?;
-                self.decoder.logits(&wanted, &pass).map(Some)
+                Some(self.decoder.logits(&wanted, &pass)?)
             }
-        }
+        };
+        Ok(Forward { logits, sound: pass.rows.sound()? })
     }
+}
 
-    fn row(&mut self, slot: Slot) -> Result<&mut Row> {
-        self.rows.get_mut(&slot).ok_or_else(|| not_open(slot))
-    }
-
-    fn require_free(&self, slot: Slot) -> Result<()> {
-        if !self.rows.contains_key(&slot) {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::State, "session", format!("slot is open already: {}", slot.0)))
-    }
-
-    /// A row of this session behind a stored state.
-    fn resume(&self, state: Box<dyn RowState>) -> Result<Row> {
-        let foreign = || Error::new(ErrorKind::State, "open", "the state is of another session");
-        let row = *state.into_any().downcast::<Row>().map_err(|_| foreign())?;
-        if !Rc::ptr_eq(row.geometry(), &self.geometry) {
-            return Err(foreign());
-        }
-        row.check_idle()?;
-        Ok(row)
-    }
+/// What the layers gave.
+struct Forward {
+    logits: Option<Tensor>,
+    sound: Option<Tensor>,
 }
 
 impl Session for DecoderSession {
@@ -95,62 +119,86 @@ impl Session for DecoderSession {
         &self.capabilities
     }
 
-    fn project_bytes(&self, policy: &StatePolicy, tokens: usize) -> usize {
-        match policy {
-            StatePolicy::Plain => self.geometry.bytes(tokens),
-        }
+    fn project_bytes(&self, policy: &StatePolicy, tokens: usize) -> Result<usize> {
+        Ok(self.layers.blueprint(policy)?.0.need(tokens))
+    }
+
+    fn exemptions(&self, policy: &StatePolicy) -> Result<Vec<String>> {
+        let (_, exemptions) = self.layers.blueprint(policy)?;
+        Ok(exemptions.iter().map(ToString::to_string).collect())
     }
 
     fn open(&mut self, slot: Slot, policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
         self.require_free(slot)?;
-        let StatePolicy::Plain = policy;
+        let index = self.pool(policy)?;
+        let rows = self.pools[index].rows.as_mut();
         let row = match state {
-            Some(state) => self.resume(state)?,
-            None => Row::new(Rc::clone(&self.device), Rc::clone(&self.geometry)),
+            None => RaggedRow::new(Rc::clone(rows.kit())),
+            Some(state) => *state.into_any().downcast().map_err(|_| foreign("open"))?,
         };
-        self.rows.insert(slot, row);
+        rows.join(slot, row)?;
+        self.slots.insert(slot, index);
         Ok(())
     }
 
     fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>> {
-        let row = self.rows.remove(&slot).ok_or_else(|| not_open(slot))?;
-        Ok(Box::new(row))
+        let left = self.rows(slot)?.leave(slot);
+        if left.is_err() {
+            // A row that cannot be taken out is of no use to anybody.
+            self.rows(slot)?.discard(slot);
+        }
+        self.slots.remove(&slot);
+        Ok(Box::new(left?))
+    }
+
+    fn snapshot(&self, state: &dyn RowState, model: &[u8]) -> Result<Vec<u8>> {
+        let row = (state as &dyn Any).downcast_ref::<RaggedRow>().ok_or_else(|| foreign("snapshot"))?;
+        if !self.pools.iter().any(|pool| Rc::ptr_eq(pool.rows.kit(), row.kit())) {
+            return Err(foreign("snapshot"));
+        }
+        row.snapshot(model)
+    }
+
+    fn restore(&mut self, policy: &StatePolicy, model: &[u8], bytes: &[u8]) -> Result<Box<dyn RowState>> {
+        let index = self.pool(policy)?;
+        let kit = Rc::clone(self.pools[index].rows.kit());
+        Ok(Box::new(RaggedRow::restore(kit, model, bytes)?))
     }
 
     fn fork(&mut self, from: Slot, to: Slot) -> Result<()> {
         self.require_free(to)?;
-        let copy = self.row(from)?.fork()?;
-        self.rows.insert(to, copy);
+        let index = self.place(from)?;
+        self.pools[index].rows.fork(from, to)?;
+        self.slots.insert(to, index);
         Ok(())
     }
 
     fn trim(&mut self, slot: Slot, tokens: usize) -> Result<()> {
-        self.row(slot)?.trim(tokens)
+        self.rows(slot)?.trim(slot, tokens)
     }
 
     fn step(&mut self, step: &Step) -> Result<Stepped> {
-        let plan = Plan::new(step, &self.rows, &self.capabilities)?;
-        match self.run(&plan) {
-            Ok(logits) => {
-                let mut touched = Vec::new();
-                for PackedRow { slot, .. } in &plan.packed {
-                    // Every layer appended to every row, so that all of these succeed.
-                    let row = self.row(*slot)?;
-                    row.commit()?;
-                    touched.extend(row.planes().cloned());
-                }
-                Ok(Stepped { logits, touched })
-            }
-            Err(error) => {
-                for PackedRow { slot, .. } in &plan.packed {
-                    if let Entry::Occupied(mut row) = self.rows.entry(*slot) {
-                        row.get_mut().roll_back();
-                    }
-                }
-                Err(error)
-            }
-        }
+        let pool = self.pool_of(step)?;
+        let plan = Plan::new(step, &self.pools[pool], &self.capabilities)?;
+        self.pools[pool].rows.begin(&plan.parts)?;
+        let forward = self.run(pool, &plan);
+        let rows = self.pools[pool].rows.as_mut();
+        let Forward { logits, sound } = forward.inspect_err(|_| rows.roll_back())?;
+        let keep: Vec<usize> = plan.parts.iter().map(|Part { tokens, .. }| tokens.len()).collect();
+        // Every layer appended to every row, so that this succeeds.
+        let touched = rows.commit(&keep)?;
+        Ok(Stepped { logits, touched, sound })
     }
+}
+
+/// The error of a state that this session has not made.
+fn foreign(operation: &'static str) -> Error {
+    Error::new(ErrorKind::State, operation, "the state is of another session")
+}
+
+/// The error of a slot that holds no row.
+fn not_open(slot: Slot) -> Error {
+    Error::new(ErrorKind::State, "session", format!("slot is not open: {}", slot.0))
 }
 
 #[cfg(test)]

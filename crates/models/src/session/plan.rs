@@ -2,13 +2,14 @@
 //!
 //! Invariant: a plan exists only for a step that every open row can take; making one changes nothing.
 
-use crate::layer::{PackedRow, Rows, not_open};
+use super::pool::Pool;
 use std::collections::BTreeSet;
 use tandem_contracts::{
     model::{AdapterSet, Capabilities, RowStep, Step, TokenSource, Wanted},
     tensor::{Error, ErrorKind, Result},
     text::TokenId,
 };
+use tandem_kv::rows::Part;
 
 /// A checked step, as the layers take it.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,34 +19,35 @@ pub(super) struct Plan {
     /// Position of each in its row.
     pub(super) positions: Vec<i32>,
     /// Rows in the step's order, with their ranges of the packed tokens.
-    pub(super) packed: Vec<PackedRow>,
+    pub(super) parts: Vec<Part>,
     /// Packed indices that want logits, ascending.
     pub(super) wanted: Vec<i32>,
 }
 
 impl Plan {
     /// Checks every row against what its slot holds.
-    pub(super) fn new(step: &Step, rows: &Rows, capabilities: &Capabilities) -> Result<Self> {
-        let mut plan =
-            Self { ids: Vec::new(), positions: Vec::new(), packed: Vec::new(), wanted: Vec::new() };
+    pub(super) fn new(step: &Step, pool: &Pool, capabilities: &Capabilities) -> Result<Self> {
+        let mut plan = Self { ids: Vec::new(), positions: Vec::new(), parts: Vec::new(), wanted: Vec::new() };
         let mut slots = BTreeSet::new();
-        if step.rows.is_empty() {
-            return Err(Error::index("step", "the step has no row"));
-        }
         for part in &step.rows {
             if !slots.insert(part.slot) {
                 return Err(state(format!("slot occurs twice: {}", part.slot.0)));
             }
-            let row = rows.get(&part.slot).ok_or_else(|| not_open(part.slot))?;
-            row.check_idle()?;
-            if row.tokens() != part.position {
-                let (slot, held) = (part.slot.0, row.tokens());
+            let held = pool.rows.tokens(part.slot)?;
+            if held != part.position {
+                let slot = part.slot.0;
                 return Err(state(format!(
                     "slot {slot} holds {held} tokens, the step says: {}",
                     part.position
                 )));
             }
             let ids = ids(part, capabilities)?;
+            if let Some(limit) = pool.policy.limit(held).filter(|limit| *limit < ids.len()) {
+                return Err(Error::index(
+                    "step",
+                    format!("precision changes {limit} tokens from here, got: {}", ids.len()),
+                ));
+            }
             plan.push(part, ids)?;
         }
         Ok(plan)
@@ -68,7 +70,7 @@ impl Plan {
         for index in first_wanted..range.end {
             self.wanted.push(narrow(index)?);
         }
-        self.packed.push(PackedRow { slot: part.slot, tokens: range });
+        self.parts.push(Part { slot: part.slot, tokens: range });
         Ok(())
     }
 }

@@ -2,8 +2,10 @@
 
 use crate::sample;
 use tandem_contracts::{
-    model::{AdapterSet, RowState, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted},
-    tensor::ErrorKind,
+    model::{
+        AdapterSet, Code, Codes, RowState, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted,
+    },
+    tensor::{Affine, ErrorKind},
 };
 
 const PLAIN: StatePolicy = StatePolicy::Plain;
@@ -112,7 +114,7 @@ fn rows_are_forked_trimmed_stored_and_resumed() {
 
     let stored = session.close(Slot(1)).unwrap();
     assert_eq!((stored.tokens(), stored.reuse_floor()), (4, 0));
-    assert_eq!(stored.bytes(), session.project_bytes(&PLAIN, 4));
+    assert_eq!(stored.bytes(), session.project_bytes(&PLAIN, 4).unwrap());
     let copy = RowState::fork(stored.as_ref()).unwrap();
     session.open(Slot(2), &PLAIN, Some(stored)).unwrap();
     session.open(Slot(3), &PLAIN, Some(copy)).unwrap();
@@ -134,5 +136,106 @@ fn slots_are_checked() {
     let state = session.close(Slot(0)).unwrap();
     assert_eq!(kind(other.open(Slot(0), &PLAIN, Some(state))), ErrorKind::State);
     assert_eq!(session.capabilities().context, sample::CONTEXT);
-    assert_eq!(session.project_bytes(&PLAIN, 1), 2 * 256 * 2 * sample::WIDTH * 4);
+    assert_eq!(session.project_bytes(&PLAIN, 1).unwrap(), 2 * 256 * 2 * sample::WIDTH * 4);
+}
+
+/// Affine codes of 8 bits from position `start` on.
+fn encoded(start: usize) -> StatePolicy {
+    StatePolicy::Encoded { codes: Codes::Uniform(Code::Affine(Affine { bits: 8, group: 32 })), start }
+}
+
+/// Logits of every token of a row kept by a policy, one token in each step.
+fn alone_by(policy: &StatePolicy, ids: &[u32]) -> Vec<Vec<f32>> {
+    let mut session = sample::session();
+    session.open(Slot(0), policy, None).unwrap();
+    let step =
+        |(position, id): (usize, &u32)| run(session.as_mut(), vec![part(0, position, &[*id], Wanted::All)]);
+    ids.iter().enumerate().flat_map(step).collect()
+}
+
+#[test]
+fn precision_depends_on_position_alone() {
+    let ids = [5, 9, 2, 7, 1, 20];
+    let (plain, delayed) = (alone(&ids), alone_by(&encoded(3), &ids));
+    assert_eq!(delayed[..3], plain[..3]);
+    assert_ne!(delayed[3], plain[3]);
+    assert_ne!(alone_by(&encoded(0), &ids)[0], plain[0]);
+
+    // The same in steps up to the threshold and beyond it, in company that passes it elsewhere.
+    let policy = encoded(3);
+    let mut session = sample::session();
+    for slot in [0, 1] {
+        session.open(Slot(slot), &policy, None).unwrap();
+    }
+    let other = [4, 4, 8, 11];
+    let expected = alone_by(&policy, &other);
+    let first = run(session.as_mut(), vec![part(0, 0, &ids[..3], Wanted::All)]);
+    assert_eq!(first, delayed[..3]);
+    let rows = vec![part(1, 0, &other[..3], Wanted::Last), part(0, 3, &ids[3..], Wanted::All)];
+    let second = run(session.as_mut(), rows);
+    assert_eq!((&second[0], &second[1..]), (&expected[2], &delayed[3..]));
+    assert_eq!(run(session.as_mut(), vec![part(1, 3, &other[3..], Wanted::Last)]), expected[3..]);
+}
+
+#[test]
+fn policies_are_kept_apart() {
+    let policy = encoded(3);
+    let mut session = sample::session();
+    session.open(Slot(0), &policy, None).unwrap();
+    session.open(Slot(1), &PLAIN, None).unwrap();
+    for rows in [
+        vec![part(0, 0, &[1, 2, 3, 4], Wanted::Last)],
+        vec![part(0, 0, &[1], Wanted::Last), part(1, 0, &[1], Wanted::Last)],
+    ] {
+        assert!(session.step(&Step { rows }).is_err());
+    }
+    let step = |position, ids: &[u32]| Step { rows: vec![part(0, position, ids, Wanted::None)] };
+    assert!(session.step(&step(0, &[1, 2, 3])).unwrap().sound.is_none());
+    let sound = session.step(&step(3, &[4, 5])).unwrap().sound.unwrap();
+    assert_eq!(sound.to_vec::<i32>().unwrap(), [1]);
+    assert!(session.exemptions(&policy).unwrap().is_empty());
+
+    let stored = session.close(Slot(0)).unwrap();
+    assert_eq!((stored.tokens(), stored.reuse_floor()), (5, 3));
+    let copy = RowState::fork(stored.as_ref()).unwrap();
+    assert_eq!(kind(session.open(Slot(2), &PLAIN, Some(copy))), ErrorKind::State);
+    session.open(Slot(2), &policy, Some(stored)).unwrap();
+    assert_eq!(kind(session.trim(Slot(2), 2)), ErrorKind::Index);
+}
+
+#[test]
+fn policies_that_the_model_cannot_keep_are_refused() {
+    let mut session = sample::session();
+    let by_layer = |codes| StatePolicy::Encoded { codes: Codes::ByLayer(codes), start: 0 };
+    let wide = Code::Affine(Affine { bits: 4, group: 128 });
+    for policy in [
+        StatePolicy::Encoded { codes: Codes::Uniform(wide), start: 0 },
+        by_layer(vec![(2, Code::Affine(Affine { bits: 8, group: 32 }))]),
+        by_layer(vec![(0, Code::Turbo { keys: 3, values: 3 })]),
+    ] {
+        assert!(session.project_bytes(&policy, 1).is_err(), "{policy:?}");
+        assert!(session.open(Slot(0), &policy, None).is_err());
+    }
+    session.open(Slot(0), &PLAIN, None).unwrap();
+}
+
+#[test]
+fn states_go_through_bytes() {
+    let policy = encoded(3);
+    let mut session = sample::session();
+    session.open(Slot(0), &policy, None).unwrap();
+    for rows in [vec![part(0, 0, &[5, 6, 7], Wanted::None)], vec![part(0, 3, &[8, 9], Wanted::None)]] {
+        session.step(&Step { rows }).unwrap();
+    }
+    let stored = session.close(Slot(0)).unwrap();
+    let bytes = session.snapshot(stored.as_ref(), b"sample").unwrap();
+    let mut other = sample::session();
+    assert_eq!(kind(other.snapshot(stored.as_ref(), b"sample")), ErrorKind::State);
+    assert_eq!(kind(other.restore(&PLAIN, b"sample", &bytes)), ErrorKind::Data);
+    assert_eq!(kind(other.restore(&policy, b"another", &bytes)), ErrorKind::Data);
+    let restored = other.restore(&policy, b"sample", &bytes).unwrap();
+    other.open(Slot(4), &policy, Some(restored)).unwrap();
+    session.open(Slot(4), &policy, Some(stored)).unwrap();
+    let next = || vec![part(4, 5, &[1, 2], Wanted::All)];
+    assert_eq!(run(other.as_mut(), next()), run(session.as_mut(), next()));
 }

@@ -125,8 +125,12 @@ impl Session for Scripted {
         &self.capabilities
     }
 
-    fn project_bytes(&self, _policy: &StatePolicy, tokens: usize) -> usize {
-        tokens
+    fn project_bytes(&self, _policy: &StatePolicy, tokens: usize) -> Result<usize> {
+        Ok(tokens)
+    }
+
+    fn exemptions(&self, _policy: &StatePolicy) -> Result<Vec<String>> {
+        Ok(Vec::new())
     }
 
     fn open(&mut self, slot: Slot, _policy: &StatePolicy, _state: Option<Box<dyn RowState>>) -> Result<()> {
@@ -137,6 +141,14 @@ impl Session for Scripted {
     fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>> {
         let row = self.rows.remove(&slot).ok_or_else(|| Error::new(ErrorKind::State, "close", "not open"))?;
         Ok(Box::new(Closed(row.1.len())))
+    }
+
+    fn snapshot(&self, _state: &dyn RowState, _model: &[u8]) -> Result<Vec<u8>> {
+        Err(Error::new(ErrorKind::Unsupported, "snapshot", "not scripted"))
+    }
+
+    fn restore(&mut self, _policy: &StatePolicy, _model: &[u8], _bytes: &[u8]) -> Result<Box<dyn RowState>> {
+        Err(Error::new(ErrorKind::Unsupported, "restore", "not scripted"))
     }
 
     fn fork(&mut self, _from: Slot, _to: Slot) -> Result<()> {
@@ -174,6 +186,6 @@ impl Session for Scripted {
         }
         let count = logits.len() / WIDTH;
         let logits = (count > 0).then(|| self.device.upload_f32(&logits, &[count, WIDTH])).transpose()?;
-        Ok(Stepped { logits, touched: Vec::new() })
+        Ok(Stepped { logits, touched: Vec::new(), sound: None })
     }
 }
