@@ -18,6 +18,9 @@ use tandem_serve::text::SpecialTokens;
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
+/// How each layer's keys and values are best kept.
+pub(crate) const KV_CONFIG: &str = "kv_config.json";
+
 /// Small text files are read whole; no honest one is larger.
 const TEXT_LIMIT: u64 = 256 << 20;
 
@@ -82,6 +85,8 @@ pub(crate) struct Folder {
     tokenizer_config: Value,
     /// `chat_template.jinja`, else the one in `tokenizer_config.json`.
     pub chat_template: Option<String>,
+    /// `kv_config.json`.
+    pub kv_config: Option<Vec<u8>>,
     index: Option<Vec<u8>>,
 }
 
@@ -166,6 +171,7 @@ impl Folder {
             tokenizer: required("tokenizer.json", "without tokenizer.json no text can be read or written")?,
             generation: optional(&path.join("generation_config.json"))?,
             index: optional(&path.join("model.safetensors.index.json"))?,
+            kv_config: optional(&path.join(KV_CONFIG))?,
             chat_template: template.or_else(|| tokenizer_config["chat_template"].as_str().map(str::to_owned)),
             tokenizer_config,
         })

@@ -1,18 +1,19 @@
 //! Joins the crates: a device, a model on it, an engine around it, and its text.
 
 use crate::{
-    cli,
+    cli::{self, KvQuant},
     clock::SystemClock,
     error::{Error, Result},
-    model_files::ModelFiles,
+    model_files::{KV_CONFIG, ModelFiles},
 };
 use std::sync::Arc;
 use tandem_contracts::{
+    model::{Codes, StatePolicy},
     tensor::{self, ErrorKind, OpenDevice, Precision},
     text::{TokenId, Vocabulary},
 };
 use tandem_engine::{Config, Starting};
-use tandem_models::{Checkpoint, Options, weights::GgufVocabulary};
+use tandem_models::{Checkpoint, Options, config::layer_codes, weights::GgufVocabulary};
 use tandem_serve::{
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
@@ -25,6 +26,7 @@ use tandem_serve::{
 pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedModel> {
     let files = Arc::new(ModelFiles::open(&arguments.model)?);
     let Head { name, end_tokens, vocabulary } = head(&files)?;
+    let config = Config { state: state_policy(&files, arguments)?, ..config };
     let start = |count| engine(&files, arguments, Config { vocabulary: Some(count), ..config.clone() });
     // A GGUF file tells the size of its vocabulary, so that weights are loaded while the tokeniser is built.
     let early = vocabulary.as_ref().map(|vocabulary| start(vocabulary.tokens.len())).transpose()?;
@@ -58,13 +60,17 @@ fn head(files: &ModelFiles) -> Result<Head> {
 /// The device, the model and their thread, which may still be loading.
 fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Result<Starting> {
     let options = Options { precision: arguments.precision.map(precision), ..Options::default() };
-    let files = Arc::clone(files);
+    let (files, state) = (Arc::clone(files), config.state.clone());
     let build = move |device: &tensor::Device| {
-        files.with_source(|source| {
+        let session = files.with_source(|source| {
             let release = |bytes: &[u8]| files.release(bytes);
             let load = || Checkpoint::open_session(source)?.load_releasing(device, options, &release);
             load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
-        })
+        })?;
+        for line in session.exemptions(&state)? {
+            tracing::warn!("{line}");
+        }
+        Ok(session)
     };
     let open = open_device(arguments)?;
     tandem_engine::start(open, build, config, Box::new(SystemClock::new())).map_err(unstartable)
@@ -86,6 +92,28 @@ fn open_device(arguments: &cli::Model) -> Result<OpenDevice> {
         cli::Backend::Cpu => open_cpu(arguments),
         cli::Backend::Mlx => open_mlx(),
     }
+}
+
+/// How keys and values are to be kept.
+fn state_policy(files: &ModelFiles, arguments: &cli::Model) -> Result<StatePolicy> {
+    let codes = match &arguments.kv_quant {
+        KvQuant::Off => return Ok(StatePolicy::Plain),
+        KvQuant::Code(code) => Codes::Uniform(*code),
+        KvQuant::Config => {
+            let found = files.folder().and_then(|folder| folder.kv_config.as_deref());
+            let json = found.ok_or_else(|| {
+                Error::new(format!("{} has no kv_config.json", files.name()))
+                    .hint("name a file with --kv-quant FILE.json, or give the bits: --kv-quant 8")
+            })?;
+            Codes::ByLayer(layer_codes(json).map_err(|error| Error::new(KV_CONFIG).because(error))?)
+        }
+        KvQuant::File(path) => {
+            let json = std::fs::read(path).map_err(|error| Error::file(path, error))?;
+            let named = |error| Error::new(path.display().to_string()).because(error);
+            Codes::ByLayer(layer_codes(&json).map_err(named)?)
+        }
+    };
+    Ok(StatePolicy::Encoded { codes, start: arguments.kv_start })
 }
 
 #[cfg(feature = "cpu")]

@@ -3,7 +3,10 @@
 //! [`Cli`] is exactly the text of the command and the environment (`TANDEM_*`), with their defaults; the commands say
 //! what it means. Nothing below reads the environment.
 
+mod kv;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use kv::KvQuant;
 use std::{net::IpAddr, path::PathBuf};
 
 /// Runs language models on this machine: in the terminal, or behind an OpenAI-compatible server.
@@ -53,6 +56,15 @@ pub(crate) struct Model {
     /// Arithmetic of weight products: `fast` (12-bit activations) unless `exact` (floats) is asked for.
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
+
+    /// Keep keys and values in fewer bits: `off`, `8` or `4` (affine; `8g32` for groups of 32), `k8v3` (TurboQuant),
+    /// `config` (by the model's own kv_config.json) or such a file.
+    #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_KV_QUANT")]
+    pub kv_quant: KvQuant,
+
+    /// Tokens of a row that stay as they are before it is kept in fewer bits.
+    #[arg(long, value_name = "N", default_value_t = 0, env = "TANDEM_KV_START")]
+    pub kv_start: usize,
 }
 
 /// How tokens are chosen. What is absent comes from the model's own generation settings.
