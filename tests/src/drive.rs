@@ -40,11 +40,40 @@ impl Driver {
     /// # Errors
     /// The session's own.
     pub fn open(&mut self) -> Result<Slot> {
+        self.open_by(&StatePolicy::Plain)
+    }
+
+    /// Opens a fresh row that is kept by a policy.
+    ///
+    /// # Errors
+    /// The session's own.
+    pub fn open_by(&mut self, policy: &StatePolicy) -> Result<Slot> {
         let slot = Slot(self.next);
-        self.session.open(slot, &StatePolicy::Plain, None)?;
+        self.session.open(slot, policy, None)?;
         self.next += 1;
         self.counts.insert(slot, 0);
         Ok(slot)
+    }
+
+    /// Takes a row out, turns it into bytes and these into a row again.
+    ///
+    /// # Errors
+    /// The session's own.
+    pub fn store_and_restore(&mut self, slot: Slot, policy: &StatePolicy) -> Result<()> {
+        let state = self.session.close(slot)?;
+        let bytes = self.session.snapshot(state.as_ref(), b"golden")?;
+        drop(state);
+        let state = self.session.restore(policy, b"golden", &bytes)?;
+        Ok(self.session.open(slot, policy, Some(state))?)
+    }
+
+    /// Closes a row and drops what it holds.
+    ///
+    /// # Errors
+    /// The session's own.
+    pub fn close(&mut self, slot: Slot) -> Result<()> {
+        drop(self.session.close(slot)?);
+        Ok(())
     }
 
     /// Shortens a row.
@@ -71,10 +100,16 @@ impl Driver {
         };
         let step = Step { rows: parts.iter().map(row).collect() };
         let stepped = self.session.step(&step)?;
-        let values: Vec<&Tensor> = stepped.touched.iter().chain(&stepped.logits).collect();
+        let values: Vec<&Tensor> =
+            stepped.touched.iter().chain(&stepped.logits).chain(&stepped.sound).collect();
         self.device.eval(&values)?;
         for (slot, ids, _) in parts {
             *self.counts.entry(*slot).or_default() += ids.len();
+        }
+        if let Some(sound) = &stepped.sound
+            && sound.to_vec::<i32>()?.contains(&0)
+        {
+            return Err("keys or values are not finite".into());
         }
         let Some(logits) = stepped.logits else { return Ok(Vec::new()) };
         let width = self.session.capabilities().vocabulary;
@@ -93,6 +128,30 @@ impl Driver {
             last = self.step(&[(slot, chunk, wanted)])?;
         }
         last.pop().ok_or_else(|| "the prompt is empty".into())
+    }
+
+    /// The same for a row that is kept by a policy: chunks end where its precision changes.
+    ///
+    /// # Errors
+    /// The session's own.
+    pub fn prefill_by(
+        &mut self,
+        policy: &StatePolicy,
+        slot: Slot,
+        prompt: &[TokenId],
+        chunk: usize,
+    ) -> Result<Logits> {
+        let mut rest = prompt;
+        loop {
+            let position = prompt.len() - rest.len();
+            let limit = policy.limit(position).unwrap_or(usize::MAX);
+            let (part, more) = rest.split_at(rest.len().min(chunk).min(limit));
+            let logits = self.prefill(slot, part, part.len())?;
+            if more.is_empty() {
+                return Ok(logits);
+            }
+            rest = more;
+        }
     }
 
     /// Continues greedily from the logits of a row's last token; gives the logits behind each of `count` tokens,
@@ -117,7 +176,7 @@ impl Driver {
         let slot = self.open()?;
         let first = self.prefill(slot, prompt, chunk)?;
         let all = self.continue_greedily(slot, first, count)?;
-        drop(self.session.close(slot)?);
+        self.close(slot)?;
         Ok(all)
     }
 }

@@ -19,6 +19,10 @@ pub struct Case {
     model: Model,
     /// Greedy runs by name of their prompt.
     pub greedy: BTreeMap<String, Greedy>,
+    /// Greedy runs with other caches, by name.
+    pub runs: BTreeMap<String, Run>,
+    /// Log-probabilities behind each token of some of those.
+    pub run_log_probabilities: BTreeMap<String, Vec<Vec<f32>>>,
     /// Logits of every token of prompt `p24`.
     pub prompt_logits: Vec<Vec<f32>>,
     /// Log-probabilities behind each greedy token after prompt `p40`.
@@ -41,6 +45,25 @@ pub struct Greedy {
     pub tokens: Vec<TokenId>,
     /// Distance between the two best logits behind each token.
     pub margins: Vec<f32>,
+}
+
+/// Greedy answers by a model with another cache than its ordinary one.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Run {
+    /// Token ids.
+    pub tokens: Answers,
+    /// Smallest distance between the two best logits.
+    pub min_margin: Option<f32>,
+}
+
+/// The answers of a run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Answers {
+    /// To the prompt that the run's name tells.
+    One(Vec<TokenId>),
+    /// To each prompt of a batch.
+    Batch(BTreeMap<String, Vec<TokenId>>),
 }
 
 /// Folders of goldens in a folder, sorted; with a name only that one.
@@ -89,14 +112,25 @@ impl Case {
         #[derive(Deserialize)]
         struct Goldens {
             greedy: BTreeMap<String, Greedy>,
+            #[serde(default)]
+            runs: BTreeMap<String, Run>,
         }
         let goldens: Goldens = serde_json::from_slice(&bytes(&folder.join("goldens.json"))?)?;
         let arrays = bytes(&folder.join("goldens.safetensors"))?;
         let arrays = SafeTensors::deserialize(&arrays)?;
+        let mut run_log_probabilities = BTreeMap::new();
+        for name in goldens.runs.keys() {
+            let array = format!("logprobs_{name}");
+            if arrays.names().contains(&array.as_str()) {
+                run_log_probabilities.insert(name.clone(), rows(&arrays, &array)?);
+            }
+        }
         Ok(Self {
             name: named.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
             model,
             greedy: goldens.greedy,
+            runs: goldens.runs,
+            run_log_probabilities,
             prompt_logits: rows(&arrays, "logits_prompt24")?,
             greedy_log_probabilities: rows(&arrays, "logprobs_greedy_p40")?,
         })

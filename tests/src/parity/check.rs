@@ -7,11 +7,17 @@
 //! | chunks | the longest prompt fed in chunks of 1, 5 and 16 |
 //! | batch | all prompts as rows of the same steps; one joins late |
 //! | trim | five wrong tokens are taken back |
+//! | caches | quantised from a threshold on; stored as bytes in between |
 //!
-//! Where a device is batch invariant the last three compare bits with the greedy runs, else numbers within the
+//! Where a device is batch invariant all but the first two compare bits with the greedy runs, else numbers within the
 //! tolerance.
 
-use super::{Case, Greedy, Report, Tolerance};
+mod cache;
+
+use super::{
+    Case, Greedy, Report, Tolerance,
+    case::{Answers, Run},
+};
 use crate::{
     Result,
     drive::{Driver, Logits, best, distance, log_probabilities},
@@ -61,6 +67,7 @@ pub fn run(case: &Case, device: &Device, tolerance: &Tolerance) -> Result<Report
     checks.chunks()?;
     checks.batch()?;
     checks.trim()?;
+    checks.caches()?;
     checks.report.seconds = start.elapsed().as_secs_f64();
     Ok(checks.report)
 }
@@ -147,15 +154,19 @@ impl<'c> Checks<'c> {
 
     /// Holds rows of numbers against golden ones.
     fn golden_rows(&mut self, what: &str, ours: &[Vec<f32>], golden: &[Vec<f32>]) {
+        let error = self.farthest(what, ours, golden);
+        self.report.logit_error = self.report.logit_error.max(error);
+        if error > self.tolerance.logit_error {
+            self.report.breach(format!("{what}: logit error {error}"));
+        }
+    }
+
+    /// The largest difference between rows of numbers and golden ones.
+    fn farthest(&mut self, what: &str, ours: &[Vec<f32>], golden: &[Vec<f32>]) -> f32 {
         if ours.len() != golden.len() {
             self.report.breach(format!("{what}: {} rows of numbers, golden: {}", ours.len(), golden.len()));
         }
-        for (ours, golden) in ours.iter().zip(golden) {
-            self.report.logit_error = self.report.logit_error.max(distance(ours, golden));
-        }
-        if self.report.logit_error > self.tolerance.logit_error {
-            self.report.breach(format!("{what}: logit error {}", self.report.logit_error));
-        }
+        ours.iter().zip(golden).map(|(ours, golden)| distance(ours, golden)).fold(0.0, f32::max)
     }
 
     /// Holds a greedy run against the golden tokens by the margin rule; gives the number of equal tokens.
@@ -176,8 +187,16 @@ impl<'c> Checks<'c> {
 
     /// Holds a run against the greedy run of the same prompt.
     fn same_run(&mut self, what: &str, prompt: &str, logits: &[Logits]) {
-        let (case, tolerance, invariant) = (self.case, self.tolerance, self.invariant);
-        let (Some(alone), Some(golden)) = (self.runs.get(prompt), case.greedy.get(prompt)) else { return };
+        let case = self.case;
+        let (Some(alone), Some(golden)) = (self.runs.get(prompt).cloned(), case.greedy.get(prompt)) else {
+            return;
+        };
+        self.same(what, golden, logits, &alone);
+    }
+
+    /// Holds a run against that of the row alone.
+    fn same(&mut self, what: &str, golden: &Greedy, logits: &[Logits], alone: &[Logits]) {
+        let (tolerance, invariant) = (self.tolerance, self.invariant);
         for (token, (ours, alone)) in logits.iter().zip(alone).enumerate() {
             let far = if invariant { ours != alone } else { distance(ours, alone) > tolerance.logit_error };
             if far {

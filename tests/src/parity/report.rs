@@ -15,6 +15,8 @@ pub struct Report {
     pub tokens: usize,
     /// Largest difference of a logit or log-probability.
     pub logit_error: f32,
+    /// The same over quantised caches.
+    pub code_error: f32,
     /// Where the first run parted from the golden one, within the margin or not.
     pub divergence: Option<String>,
     /// What is not allowed.
@@ -31,6 +33,7 @@ impl Report {
             equal: 0,
             tokens: 0,
             logit_error: 0.0,
+            code_error: 0.0,
             divergence: None,
             breaches: Vec::new(),
             seconds: 0.0,
@@ -50,7 +53,8 @@ impl Report {
 /// One table of all reports, and a line for each breach.
 pub fn render(reports: &[Report]) -> String {
     let head =
-        ["case", "backend", "tokens equal", "logit error", "first divergence", "seconds"].map(str::to_owned);
+        ["case", "backend", "tokens equal", "logit error", "over codes", "first divergence", "seconds"]
+            .map(str::to_owned);
     let mut lines = vec![head];
     for report in reports {
         lines.push([
@@ -58,11 +62,12 @@ pub fn render(reports: &[Report]) -> String {
             report.backend.clone(),
             format!("{}/{}", report.equal, report.tokens),
             format!("{:.1e}", report.logit_error),
+            format!("{:.1e}", report.code_error),
             report.divergence.clone().unwrap_or_else(|| "none".to_owned()),
             format!("{:.2}", report.seconds),
         ]);
     }
-    let widths: [usize; 6] = std::array::from_fn(|column| {
+    let widths: [usize; 7] = std::array::from_fn(|column| {
         lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
     });
     let mut text = String::new();
@@ -111,9 +116,9 @@ mod tests {
         bad.breach("p7: token 3 differs, margin 0.1".to_owned());
         assert!(good.holds() && !bad.holds());
         insta::assert_snapshot!(render(&[good, bad]), @r"
-        case       backend  tokens equal  logit error  first divergence        seconds
-        llama      cpu      128/128       1.2e-6       none                    0.50
-        llama_swa  cpu      31/128        5.0e-1       p7 token 3, margin 0.1  12.00
+        case       backend  tokens equal  logit error  over codes  first divergence        seconds
+        llama      cpu      128/128       1.2e-6       0.0e0       none                    0.50
+        llama_swa  cpu      31/128        5.0e-1       0.0e0       p7 token 3, margin 0.1  12.00
         159 of 256 tokens compared and equal
         breach: llama_swa on cpu: p7: token 3 differs, margin 0.1
         ");

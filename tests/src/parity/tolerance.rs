@@ -16,6 +16,8 @@ pub struct Tolerance {
     backend: String,
     /// Largest difference of a logit or log-probability.
     pub logit_error: f32,
+    /// The same over quantised caches, where a key near a tie may take the next code.
+    pub code_error: f32,
     /// Golden tokens whose two best logits are closer than this decide nothing.
     pub margin: f32,
     /// Why it is as large as it is.
