@@ -1,10 +1,10 @@
 //! Our side: steps through the model port, each evaluated whole, logits included.
 
-use super::case::Case;
+use super::case::{Cache, Case};
 use crate::Result;
 use std::time::{Duration, Instant};
 use tandem_contracts::{
-    model::{AdapterSet, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted},
+    model::{AdapterSet, RowStep, Session, Slot, Step, TokenSource, Wanted},
     tensor::{Device, Tensor},
     text::TokenId,
 };
@@ -29,19 +29,19 @@ impl Bench {
     pub fn run(&mut self, case: Case) -> Result<f64> {
         let time = match case {
             Case::Prefill { tokens } => {
-                let slots = self.open(1)?;
+                let slots = self.open(1, Cache::Floats)?;
                 let time = self.timed(|bench| bench.prefill(slots[0], tokens))?;
                 self.close(&slots)?;
                 time
             }
-            Case::Decode { depth, tokens } => self.decode(1, depth, tokens)?,
-            Case::Batch { rows, prompt, tokens } => self.decode(rows, prompt, tokens)?,
+            Case::Decode { depth, tokens, cache } => self.decode(1, cache, depth, tokens)?,
+            Case::Batch { rows, prompt, tokens } => self.decode(rows, Cache::Floats, prompt, tokens)?,
         };
         Ok(case.measured() as f64 / time.as_secs_f64())
     }
 
-    fn decode(&mut self, rows: usize, prompt: usize, tokens: usize) -> Result<Duration> {
-        let slots = self.open(rows)?;
+    fn decode(&mut self, rows: usize, cache: Cache, prompt: usize, tokens: usize) -> Result<Duration> {
+        let slots = self.open(rows, cache)?;
         for &slot in &slots {
             self.prefill(slot, prompt)?;
         }
@@ -62,9 +62,10 @@ impl Bench {
         Ok(start.elapsed())
     }
 
-    fn open(&mut self, rows: usize) -> Result<Vec<Slot>> {
+    fn open(&mut self, rows: usize, cache: Cache) -> Result<Vec<Slot>> {
+        let policy = cache.policy();
         let slots: Vec<Slot> = (0..rows as u32).map(Slot).collect();
-        slots.iter().try_for_each(|&slot| self.session.open(slot, &StatePolicy::Plain, None))?;
+        slots.iter().try_for_each(|&slot| self.session.open(slot, &policy, None))?;
         Ok(slots)
     }
 
@@ -95,7 +96,8 @@ impl Bench {
 
     fn step(&mut self, step: &Step) -> Result<()> {
         let stepped = self.session.step(step)?;
-        let values: Vec<&Tensor> = stepped.touched.iter().chain(&stepped.logits).collect();
+        let values: Vec<&Tensor> =
+            stepped.touched.iter().chain(&stepped.logits).chain(&stepped.sound).collect();
         Ok(self.device.eval(&values)?)
     }
 }

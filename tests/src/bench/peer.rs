@@ -3,7 +3,7 @@
 //! A peer that was built badly flatters whoever is compared with it. So its build, the instructions that it uses and
 //! the hash of its programs are shown, and [`Identity::doubt`] and [`doubt_figure`] say what speaks against it.
 
-use super::case::Case;
+use super::case::{Cache, Case};
 use crate::Result;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -36,9 +36,16 @@ impl Peer {
         match case {
             // Its flash attention is faster without context and slower with much of it; the peer has the better one.
             Case::Prefill { tokens } => self.bench(&["-p", &tokens.to_string(), "-n", "0", "-fa", "1"]),
-            Case::Decode { depth, tokens } => {
-                let flash = if depth < 256 { "1" } else { "0" };
-                self.bench(&["-p", "0", "-n", &tokens.to_string(), "-d", &depth.to_string(), "-fa", flash])
+            Case::Decode { depth, tokens, cache } => {
+                let (depth_text, tokens) = (depth.to_string(), tokens.to_string());
+                let common = ["-p", "0", "-n", &tokens, "-d", &depth_text];
+                let more: &[&str] = match cache {
+                    Cache::Floats if depth < 256 => &["-fa", "1"],
+                    Cache::Floats => &["-fa", "0"],
+                    // It takes quantised values with flash attention only.
+                    Cache::Bytes => &["-fa", "1", "-ctk", "q8_0", "-ctv", "q8_0"],
+                };
+                self.bench(&[&common, more].concat())
             }
             Case::Batch { rows, prompt, tokens } => self.batched(rows, prompt, tokens),
         }
@@ -149,8 +156,10 @@ fn instructions(log: &str) -> Vec<String> {
 
 /// Half of what it reaches with the starter model on two threads of a machine with AMX (Emerald Rapids, 2.5 GHz), in
 /// tokens per second.
-const HALF: [(Case, f64); 2] =
-    [(Case::Prefill { tokens: 512 }, 389.0), (Case::Decode { depth: 0, tokens: 128 }, 65.0)];
+const HALF: [(Case, f64); 2] = [
+    (Case::Prefill { tokens: 512 }, 389.0),
+    (Case::Decode { depth: 0, tokens: 128, cache: Cache::Floats }, 65.0),
+];
 
 /// Why its figure for a case cannot be what a good build reaches on such a machine, if so.
 pub fn doubt_figure(case: Case, figure: f64) -> Option<String> {
@@ -191,6 +200,6 @@ mod tests {
     fn figures_below_half_are_doubted() {
         assert_eq!(doubt_figure(Case::Prefill { tokens: 512 }, 400.0), None);
         assert!(doubt_figure(Case::Prefill { tokens: 512 }, 138.0).is_some());
-        assert_eq!(doubt_figure(Case::Decode { depth: 2048, tokens: 32 }, 1.0), None);
+        assert_eq!(doubt_figure(Case::Decode { depth: 2048, tokens: 32, cache: Cache::Floats }, 1.0), None);
     }
 }
