@@ -6,7 +6,11 @@ use crate::{
     ragged::{Kit, Layer, RaggedRow, View},
     rows::{Part, Rows},
 };
-use std::{cell::Cell, collections::BTreeSet, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    rc::Rc,
+};
 use tandem_contracts::{
     fake,
     model::Slot,
@@ -30,6 +34,16 @@ struct Frail {
     slots: BTreeSet<Slot>,
     lost: bool,
     trouble: Rc<Cell<Trouble>>,
+    /// Prepared and not settled, in any bank.
+    waiting: Rc<RefCell<Vec<(usize, Slot)>>>,
+}
+
+/// Rows, and what their banks have in common.
+struct Opened {
+    rows: BankRows,
+    trouble: Rc<Cell<Trouble>>,
+    waiting: Rc<RefCell<Vec<(usize, Slot)>>>,
+    x: Tensor,
 }
 
 impl Frail {
@@ -54,9 +68,10 @@ impl Bank for Frail {
         0
     }
 
-    fn prepare(&mut self, _: &[Share], joining: &[(Slot, &Layer)]) -> Result<()> {
+    fn prepare(&mut self, shares: &[Share], joining: &[(Slot, &Layer)]) -> Result<()> {
         self.check(Trouble::Prepare)?;
         self.slots.extend(joining.iter().map(|(slot, _)| *slot));
+        self.waiting.borrow_mut().extend(shares.iter().map(|share| (self.scope.layer, share.slot)));
         Ok(())
     }
 
@@ -69,7 +84,9 @@ impl Bank for Frail {
         View::over(&self.scope.kit, self.scope.coders()?, &[], (share.step.position, Vec::new()))
     }
 
-    fn settle(&mut self, _: Slot, _: usize) {}
+    fn settle(&mut self, slot: Slot, _: usize) {
+        self.waiting.borrow_mut().retain(|waiting| *waiting != (self.scope.layer, slot));
+    }
 
     fn lift(&self, _: Slot) -> Result<Layer> {
         self.check(Trouble::Lift)?;
@@ -90,21 +107,22 @@ impl Bank for Frail {
 }
 
 /// Rows 1, 2 and 3 of two layers, of which the second one fails as told.
-fn open() -> (BankRows, Rc<Cell<Trouble>>, Tensor) {
+fn open() -> Opened {
     let device = fake::open();
     let blueprint = Blueprint::plain(vec![Kind::Full(SHAPE); 2], Dtype::F32).unwrap();
     let kit = Kit::open(&device, blueprint).unwrap();
-    let trouble = Rc::new(Cell::new(Trouble::None));
+    let (trouble, waiting) = (Rc::new(Cell::new(Trouble::None)), Rc::default());
     let mut rows = BankRows::new(Rc::clone(&kit), 9, |layer, encoded| {
         let own = if layer == 1 { Rc::clone(&trouble) } else { Rc::new(Cell::new(Trouble::None)) };
         let scope = Scope { kit: Rc::clone(&kit), layer, encoded };
-        Some(Box::new(Frail { scope, slots: BTreeSet::new(), lost: false, trouble: own }))
+        let (slots, waiting) = (BTreeSet::new(), Rc::clone(&waiting));
+        Some(Box::new(Frail { scope, slots, lost: false, trouble: own, waiting }))
     });
     for slot in 1..4 {
         rows.join(Slot(slot), RaggedRow::new(Rc::clone(&kit))).unwrap();
     }
     let x = device.upload_f32(&[0.5; 4], &[2, 1, 2]).unwrap();
-    (rows, trouble, x)
+    Opened { rows, trouble, waiting, x }
 }
 
 fn parts() -> [Part; 2] {
@@ -117,20 +135,24 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
 
 #[test]
 fn a_step_that_finds_no_room_does_not_begin() {
-    let (mut rows, trouble, x) = open();
+    let Opened { mut rows, trouble, waiting, x } = open();
     trouble.set(Trouble::Prepare);
     assert_eq!(kind(rows.begin(&parts())), ErrorKind::Device);
+    // The first layer was prepared already.
+    assert!(waiting.borrow().is_empty());
     assert_eq!(kind(rows.commit(&[1, 1])), ErrorKind::State);
     trouble.set(Trouble::None);
     rows.begin(&parts()).unwrap();
     (0..2).for_each(|layer| rows.append(layer, &x, &x).unwrap());
+    assert_eq!(waiting.borrow().len(), 4);
     rows.commit(&[1, 0]).unwrap();
+    assert!(waiting.borrow().is_empty());
     assert_eq!([1, 2].map(|slot| rows.tokens(Slot(slot)).unwrap()), [1, 0]);
 }
 
 #[test]
 fn rows_that_a_failure_hit_say_so_in_every_later_call() {
-    let (mut rows, trouble, x) = open();
+    let Opened { mut rows, trouble, x, .. } = open();
     rows.begin(&parts()).unwrap();
     rows.append(0, &x, &x).unwrap();
     trouble.set(Trouble::Append);
@@ -160,7 +182,7 @@ fn rows_that_a_failure_hit_say_so_in_every_later_call() {
 
 #[test]
 fn a_row_that_cannot_be_taken_out_stays() {
-    let (mut rows, trouble, x) = open();
+    let Opened { mut rows, trouble, x, .. } = open();
     rows.begin(&parts()).unwrap();
     (0..2).for_each(|layer| rows.append(layer, &x, &x).unwrap());
     rows.commit(&[0, 1]).unwrap();

@@ -305,6 +305,10 @@ mod tests {
             let shares = [share(5, 0..1, 1), share(3, 1..2, 0)];
             sheet.prepare(&shares, &[]).unwrap();
             assert_eq!(sheet.writes(&shares).unwrap(), [write(0, 1), write(1, 1)]);
+            // A step in another order is written by row, and moves nobody.
+            let shares = [share(3, 1..2, 0), share(5, 0..1, 1)];
+            sheet.prepare(&shares, &[]).unwrap();
+            assert_eq!(sheet.writes(&shares).unwrap(), [write(0, 1), write(1, 1)]);
         }
     }
 

@@ -2,13 +2,13 @@
 
 use crate::{
     kit_of,
-    naive::{Naive, Side, packed},
+    naive::{Naive, Side, append, packed},
 };
 use proptest::prelude::*;
 use std::{fmt, num::NonZeroUsize, ops::Range, rc::Rc};
 use tandem_contracts::{
     model::Slot,
-    tensor::{Device, Dtype, ErrorKind, Result},
+    tensor::{Device, Dtype, ErrorKind},
 };
 use tandem_kv::{
     Kind,
@@ -240,14 +240,29 @@ impl Life {
 
     fn come_back(&mut self, row: usize, stored: bool) {
         let (slot, tokens) = self.held.swap_remove(row);
-        let row = self.rows.leave(slot).unwrap();
-        assert!(!self.rows.contains(slot));
-        let back = |row: &RaggedRow| -> Result<RaggedRow> {
-            RaggedRow::restore(Rc::clone(&self.naive.kit), MODEL, &row.snapshot(MODEL)?)
-        };
-        let row = if stored { back(&row).unwrap() } else { row };
-        assert_eq!(row.tokens(), tokens.len());
+        let mut row = self.rows.leave(slot).unwrap();
+        assert_eq!((row.tokens(), self.rows.contains(slot)), (tokens.len(), false));
+        if stored {
+            let bytes = row.snapshot(MODEL).unwrap();
+            // A row that ends at its threshold is converted or not, as its next step would have it converted anyway.
+            let mut layers = self.naive.kit.blueprint().policy().layers().iter();
+            if layers.all(|layer| layer.boundary() != Some(tokens.len())) {
+                assert_eq!(bytes, self.alone(&tokens).snapshot(MODEL).unwrap());
+            }
+            row = RaggedRow::restore(Rc::clone(&self.naive.kit), MODEL, &bytes).unwrap();
+        }
         self.join(Some(row), tokens);
+    }
+
+    /// A row that was never with others, and got these tokens in as few steps as can be.
+    fn alone(&self, tokens: &[u32]) -> RaggedRow {
+        let mut row = RaggedRow::new(Rc::clone(&self.naive.kit));
+        for step in self.naive.kit.blueprint().policy().split(0..tokens.len()) {
+            row.begin(step.len()).unwrap();
+            append(&self.naive, &mut [(&mut row, 0..step.len())], &tokens[step.clone()], usize::MAX);
+            row.commit(step.len()).unwrap();
+        }
+        row
     }
 
     fn discard(&mut self, row: usize) {
