@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A row joins with planes of its own. When it takes part in a step its layers move into their banks; layers that no
-//! bank is for, rows that are on their way through a transition, and long steps of rows that share no plane yet, are
-//! stepped as ragged rows are. So rows of one step may lie anywhere, and each is what it would be alone.
+//! bank is for, and long steps of rows that share no plane yet, are stepped as ragged rows are. So rows of one step may
+//! lie anywhere, some before a threshold and some beyond it, and each is what it would be alone.
 //!
 //! Invariants:
 //!

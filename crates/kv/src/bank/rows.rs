@@ -2,7 +2,7 @@
 
 use super::{Bank, Share};
 use crate::{
-    ragged::{Kit, Packed, RaggedRow, RaggedRows, Source, View},
+    ragged::{Kit, Layout, Packed, RaggedRow, RaggedRows, Source, View},
     rows::{Part, Rows},
 };
 use std::{mem, rc::Rc};
@@ -73,41 +73,61 @@ impl BankRows {
         parts.iter().map(share).collect()
     }
 
-    /// Takes rows out of banks that they have outgrown, moves others in, and makes room.
+    /// Encodes what a threshold has been passed for, moves rows into their banks, and makes room there; one layer after
+    /// the other, so that no more than one is copied at a time.
     fn prepare(&mut self, shares: &[Share]) -> Result<()> {
         let kit = Rc::clone(self.loose.kit());
-        for (layer, [before, after]) in self.banks.iter_mut().enumerate() {
-            let Some(Source::Own(layout)) = kit.layers().get(layer) else { continue };
+        for (layer, source) in kit.layers().iter().enumerate() {
+            let Source::Own(layout) = source else { continue };
             for share in shares.iter().filter(|share| layout.encodes(share.step.position)) {
-                if let Some(bank) = before.as_mut().filter(|bank| bank.holds(share.slot)) {
-                    let lifted = bank.lift(share.slot)?;
-                    bank.discard(share.slot);
-                    self.loose.row_mut(share.slot)?.keep_layer(layer, Some(lifted));
-                }
+                self.convert(&kit, (layer, layout), share)?;
             }
-            for (bank, encoded) in [(before, false), (after, true)] {
-                let Some(bank) = bank else { continue };
-                let mut joining = Vec::new();
-                for share in shares.iter().filter(|share| share.step.tokens <= self.most) {
-                    let own = self.loose.row(share.slot)?.layer(layer).filter(|own| own.encoded == encoded);
-                    joining.extend(
-                        own.filter(|_| encoded || !layout.encodes(share.step.position))
-                            .map(|own| (share.slot, own)),
-                    );
-                }
-                let slots: Vec<Slot> = joining.iter().map(|(slot, _)| *slot).collect();
-                let here = |share: &&Share| bank.holds(share.slot) || slots.contains(&share.slot);
-                let here: Vec<Share> = shares.iter().filter(here).cloned().collect();
-                if here.is_empty() {
-                    continue;
-                }
-                bank.prepare(&here, &joining)?;
-                for slot in slots {
-                    self.loose.row_mut(slot)?.keep_layer(layer, None);
-                }
+            for encoded in [false, true] {
+                self.seat((layer, layout), encoded, shares)?;
             }
         }
         Ok(())
+    }
+
+    /// Takes a row's layer out of the bank that it has outgrown, and encodes it.
+    fn convert(&mut self, kit: &Kit, (layer, layout): (usize, &Layout), share: &Share) -> Result<()> {
+        let bank = self.banks.get_mut(layer).and_then(|[before, _]| before.as_mut());
+        let Some(bank) = bank.filter(|bank| bank.holds(share.slot)) else { return Ok(()) };
+        let row = self.loose.row_mut(share.slot)?;
+        let mut lifted = bank.lift(share.slot)?;
+        if let Some(heads) = lifted.prepare(kit, layout, share.step)? {
+            row.note_sound(heads, None);
+        }
+        bank.discard(share.slot);
+        row.keep_layer(layer, Some(lifted));
+        Ok(())
+    }
+
+    /// Makes room in one bank for the rows that lie in it, and for those that belong there and come with planes of their
+    /// own; but those whose own planes are yet to be encoded.
+    fn seat(&mut self, (layer, layout): (usize, &Layout), encoded: bool, shares: &[Share]) -> Result<()> {
+        let bank = self.banks.get_mut(layer).and_then(|banks| banks[usize::from(encoded)].as_mut());
+        let Some(bank) = bank else { return Ok(()) };
+        let (mut here, mut joining) = (Vec::new(), Vec::new());
+        for share in shares {
+            let own = self.loose.row(share.slot)?.layer(layer).filter(|own| {
+                let joins = share.step.tokens <= self.most && own.encoded == encoded;
+                joins && (encoded || !layout.encodes(share.step.position))
+            });
+            if own.is_some() || bank.holds(share.slot) {
+                here.push(share.clone());
+            }
+            joining.extend(own.map(|own| (share.slot, own)));
+        }
+        if here.is_empty() {
+            return Ok(());
+        }
+        bank.prepare(&here, &joining)?;
+        let joined: Vec<Slot> = joining.iter().map(|(slot, _)| *slot).collect();
+        joined.into_iter().try_for_each(|slot| {
+            self.loose.row_mut(slot)?.keep_layer(layer, None);
+            Ok(())
+        })
     }
 
     fn write(&mut self, packed: &mut Packed<'_>) -> Result<()> {
@@ -125,7 +145,7 @@ impl BankRows {
             bank.append(&here, &made.fields)?;
             for Share { slot, tokens, .. } in here {
                 if let Some(heads) = &made.sound {
-                    self.loose.row_mut(slot)?.note_sound(heads.clone(), tokens);
+                    self.loose.row_mut(slot)?.note_sound(heads.clone(), Some(tokens));
                 }
             }
         }

@@ -26,6 +26,13 @@ pub(super) struct Sheet {
     lost: BTreeSet<Slot>,
 }
 
+/// Planes and who sits where.
+struct Laid {
+    planes: Vec<Tensor>,
+    columns: usize,
+    seats: Vec<Seat>,
+}
+
 /// What a row brings into new planes.
 struct Source<'a> {
     slot: Slot,
@@ -117,7 +124,7 @@ impl Sheet {
     }
 
     /// Makes planes of these rows, in this order, and their seats.
-    fn build(&self, sources: &[Source<'_>]) -> Result<(Vec<Tensor>, usize, Vec<Seat>)> {
+    fn build(&self, sources: &[Source<'_>]) -> Result<Laid> {
         let longest = |count: fn(&Source<'_>) -> usize| sources.iter().map(count).max().unwrap_or(0);
         let end = longest(|source| source.live());
         let needed = match self.scope.layout()?.window {
@@ -141,22 +148,19 @@ impl Sheet {
             planes = carried.collect::<Result<_>>()?;
             seats.push(seat);
         }
-        Ok((planes, columns, seats))
+        Ok(Laid { planes, columns, seats })
     }
 
     /// The planes of a row that comes alone, as they are, if its step fits into them.
-    fn adopt(
-        &self,
-        sources: &[Source<'_>],
-        joining: &[(Slot, &Layer)],
-    ) -> Option<(Vec<Tensor>, usize, Seat)> {
+    fn adopt(&self, sources: &[Source<'_>], joining: &[(Slot, &Layer)]) -> Option<Laid> {
         let ([source], [(_, own)]) = (sources, joining) else { return None };
         let columns = own.place.capacity();
         if source.planes.is_empty() || source.live().saturating_add(source.more) > columns {
             return None;
         }
         let (slot, tokens, oldest) = (source.slot, source.tokens, source.oldest);
-        Some((source.planes.to_vec(), columns, Seat { slot, row: 0, shift: 0, oldest, tokens }))
+        let seats = vec![Seat { slot, row: 0, shift: 0, oldest, tokens }];
+        Some(Laid { planes: source.planes.to_vec(), columns, seats })
     }
 
     /// What is written of a step, by row, so that rows that write side by side do so in one go.
@@ -190,11 +194,10 @@ impl Bank for Sheet {
             return Ok(());
         }
         let sources = self.sources(shares, joining)?;
-        let (planes, columns, seats) = match self.adopt(&sources, joining) {
-            Some((planes, columns, seat)) => (planes, columns, vec![seat]),
+        let Laid { planes, columns, seats } = match self.adopt(&sources, joining) {
+            Some(laid) => laid,
             None => self.build(&sources)?,
         };
-        drop(sources);
         (self.store, self.columns, self.rows) = (Store::Held(planes), columns, seats.len());
         self.seats = seats;
         Ok(())

@@ -49,7 +49,7 @@ impl Layer {
     ///
     /// # Errors
     /// The device's own; what the layer holds means the same then.
-    pub(super) fn prepare(&mut self, kit: &Kit, layout: &Layout, step: Stretch) -> Result<Option<Tensor>> {
+    pub(crate) fn prepare(&mut self, kit: &Kit, layout: &Layout, step: Stretch) -> Result<Option<Tensor>> {
         let room = self.place.room(kit.blueprint().growth(), step.position, step.tokens);
         let read = self.place.read_by(step.position);
         if self.encoded || !layout.encodes(step.position) {

@@ -298,9 +298,10 @@ impl RaggedRow {
         }
     }
 
-    /// Adds what says whether tokens of the step, those at `range` of the packed ones, could be stored elsewhere.
-    pub(crate) fn note_sound(&mut self, heads: Tensor, range: Range<usize>) {
-        self.sound.push(Sound { heads, range: Some(range) });
+    /// Adds what says whether something of the row could be stored elsewhere: all of `heads`, or tokens of the step, those
+    /// at `range` of the packed ones.
+    pub(crate) fn note_sound(&mut self, heads: Tensor, range: Option<Range<usize>>) {
+        self.sound.push(Sound { heads, range });
     }
 
     /// A row with these layers.
