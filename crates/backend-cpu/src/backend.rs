@@ -2,13 +2,14 @@
 
 use crate::device::CpuDevice;
 use crate::operation::{
-    arithmetic, attention, attention::append, convolution, creation, elementwise, gate, index, linear,
-    matmul, norm, quantise, reduce, rope, softmax, sort, view,
+    arithmetic, attention, attention::append, convolution, convolve, creation, elementwise, gate, index,
+    linear, matmul, norm, quantise, reduce, rope, scan, softmax, sort, view,
 };
 use std::ops::Range;
 use tandem_contracts::tensor::{
-    Activation, Affine, Attend, Backend, Binary, Device, DeviceId, Dtype, KvWrite, Linear, Memory, Precision,
-    Quantized, Reduce, Result, Rope, RowSpan, Scalar, Tensor, Traits, Unary, Weight,
+    Activation, Affine, Attend, Backend, Binary, Convolution, Device, DeviceId, Dtype, KvWrite, Linear,
+    Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
+    Traits, Unary, Weight,
 };
 
 impl Backend for CpuDevice {
@@ -215,6 +216,14 @@ impl Backend for CpuDevice {
 
     fn attend(&self, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<Tensor> {
         attention::attend(self, q, rows, how)
+    }
+
+    fn convolve(&self, x: &Tensor, rows: &[StateSpan<'_>], how: &Convolution<'_>) -> Result<Recurred> {
+        convolve::convolve(self, x, rows, how)
+    }
+
+    fn scan(&self, how: &Scan<'_>, rows: &[StateSpan<'_>]) -> Result<Recurred> {
+        scan::scan(self, how, rows)
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {

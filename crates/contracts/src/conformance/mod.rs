@@ -24,9 +24,11 @@ pub mod memory;
 pub mod mutant;
 pub mod product;
 pub mod quantisation;
+pub mod recurrence;
 pub mod reduction;
 pub mod refusal;
 mod span;
+mod state;
 pub mod tolerance;
 pub mod unary;
 pub mod view;
@@ -142,13 +144,16 @@ pub fn all() -> impl Iterator<Item = &'static Behaviour> {
         layer::BEHAVIOURS,
         fusion::BEHAVIOURS,
         attention::BEHAVIOURS,
+        recurrence::BEHAVIOURS,
         view::BEHAVIOURS,
         invariance::BEHAVIOURS,
         invariance::attention::BEHAVIOURS,
+        invariance::recurrence::BEHAVIOURS,
         memory::BEHAVIOURS,
         refusal::plain::BEHAVIOURS,
         refusal::product::BEHAVIOURS,
         refusal::span::BEHAVIOURS,
+        refusal::recurrence::BEHAVIOURS,
         refusal::foreign::BEHAVIOURS,
     ]
     .into_iter()

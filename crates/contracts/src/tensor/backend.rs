@@ -1,8 +1,9 @@
 //! The port itself.
 
 use super::{
-    Activation, Affine, Attend, Binary, Device, DeviceId, Dtype, Element, KvWrite, Linear, Memory, Precision,
-    Quantized, Reduce, Result, Rope, RowSpan, Scalar, Tensor, Traits, Unary, Weight, fused,
+    Activation, Affine, Attend, Binary, Convolution, Device, DeviceId, Dtype, Element, KvWrite, Linear,
+    Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
+    Traits, Unary, Weight, fused,
 };
 use std::{fmt, ops::Range};
 
@@ -217,6 +218,18 @@ pub trait Backend: fmt::Debug {
     /// Attention of packed queries over their rows; see [`super::attention`] and [`fused::attend`].
     fn attend(&self, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<Tensor> {
         fused::attend(&self.device(), q, rows, how)
+    }
+
+    /// Short convolution of packed tokens `[tokens, channels]`, of each row after its own tail; see
+    /// [`super::recurrence`] and [`fused::convolve`].
+    fn convolve(&self, x: &Tensor, rows: &[StateSpan<'_>], how: &Convolution<'_>) -> Result<Recurred> {
+        fused::convolve(&self.device(), x, rows, how)
+    }
+
+    /// Linear recurrence of packed tokens, of each row from its own state; see [`super::recurrence`] and
+    /// [`fused::scan`].
+    fn scan(&self, how: &Scan<'_>, rows: &[StateSpan<'_>]) -> Result<Recurred> {
+        fused::scan(&self.device(), how, rows)
     }
 
     /// `rms_norm`, then `linear`.

@@ -1,5 +1,9 @@
 //! Bodies of the provided operations, in port operations: what an adapter's override is held to.
 
+mod recurrence;
+
+pub use recurrence::{convolve, scan};
+
 use super::{
     Activation, Attend, Binary, Device, Dtype, Error, KvWrite, Plane, Quantized, Result, RowSpan, Scalar,
     Tensor, Unary, shape,

@@ -20,7 +20,7 @@
 //! 6. **Few required operations.** A new one needs two callers or a measured win.
 //! 7. **Fusion is provided.** What fuses is a provided method whose body is made of port operations ([`fused`]).
 //!    An adapter overrides it for speed and is held to the body, or to a naive loop of its own stated arithmetic.
-//! 8. **Attention takes spans, not masks**: see [`attention`].
+//! 8. **Attention takes spans, not masks**: see [`attention`]; so do layers that carry a state: see [`recurrence`].
 //! 9. **Batch invariance.** Where [`Traits::batch_invariant`] holds, every output element has one arithmetic in
 //!    each [`Precision`]; nothing that shares the call, no chunking and no thread count changes its bits.
 //!
@@ -37,6 +37,7 @@ pub mod fused;
 mod handle;
 mod linear;
 mod operation;
+pub mod recurrence;
 pub mod shape;
 
 pub use attention::{Attend, KvWrite, Plane, RowSpan, Run};
@@ -46,3 +47,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use handle::{Device, DeviceId, OpenDevice, Storage, Tensor};
 pub use linear::{Activation, Affine, Linear, Prepared, Quantized, Weight};
 pub use operation::{Binary, Memory, Precision, Reduce, Rope, Scalar, Traits, Unary};
+pub use recurrence::{Convolution, Recurred, Rule, Scan, StateSpan};

@@ -4,6 +4,7 @@
 //! without being tried.
 
 pub mod attention;
+pub mod recurrence;
 
 use super::{
     Broken, Outcome,

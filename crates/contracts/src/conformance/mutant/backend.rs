@@ -2,8 +2,9 @@
 
 use super::{Mutant, Mutation, Operation, fitted, shifted, zeros};
 use crate::tensor::{
-    Activation, Affine, Attend, Backend, Binary, Device, DeviceId, Dtype, KvWrite, Linear, Memory, Precision,
-    Quantized, Reduce, Result, Rope, RowSpan, Scalar, Tensor, Traits, Unary, Weight,
+    Activation, Affine, Attend, Backend, Binary, Convolution, Device, DeviceId, Dtype, KvWrite, Linear,
+    Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
+    Traits, Unary, Weight,
 };
 use std::{
     ops::Range,
@@ -43,6 +44,21 @@ impl Altered {
             }
         };
         Ok(self.wrapped(altered))
+    }
+
+    /// Outputs and states, each altered as an operation of its own.
+    fn give_recurred(
+        &self,
+        [outputs, states]: [Operation; 2],
+        result: Result<Recurred>,
+        first: &Tensor,
+    ) -> Result<Recurred> {
+        let result = result?;
+        let give = |state| self.give(states, Ok(state), Some(first));
+        Ok(Recurred {
+            outputs: self.give(outputs, Ok(result.outputs), Some(first))?,
+            states: result.states.into_iter().map(give).collect::<Result<_>>()?,
+        })
     }
 
     fn wrapped(&self, x: Tensor) -> Tensor {
@@ -316,6 +332,16 @@ impl Backend for Altered {
 
     fn attend(&self, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<Tensor> {
         self.give(Operation::Attend, self.inner.attend(q, rows, how), Some(q))
+    }
+
+    fn convolve(&self, x: &Tensor, rows: &[StateSpan<'_>], how: &Convolution<'_>) -> Result<Recurred> {
+        let operations = [Operation::ConvolveOutputs, Operation::ConvolveTails];
+        self.give_recurred(operations, self.inner.convolve(x, rows, how), x)
+    }
+
+    fn scan(&self, how: &Scan<'_>, rows: &[StateSpan<'_>]) -> Result<Recurred> {
+        let operations = [Operation::ScanOutputs, Operation::ScanStates];
+        self.give_recurred(operations, self.inner.scan(how, rows), how.queries)
     }
 
     fn norm_linear(

@@ -49,6 +49,10 @@ pub enum Operation {
     Conv1d,
     KvAppend,
     Attend,
+    ConvolveOutputs,
+    ConvolveTails,
+    ScanOutputs,
+    ScanStates,
     NormLinear,
     LinearAdd,
     Gated,
@@ -56,7 +60,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    const PLAIN: [Self; 43] = [
+    const PLAIN: [Self; 47] = [
         Self::Upload,
         Self::UploadF32,
         Self::UploadI32,
@@ -96,6 +100,10 @@ impl Operation {
         Self::Conv1d,
         Self::KvAppend,
         Self::Attend,
+        Self::ConvolveOutputs,
+        Self::ConvolveTails,
+        Self::ScanOutputs,
+        Self::ScanStates,
         Self::NormLinear,
         Self::LinearAdd,
         Self::Gated,

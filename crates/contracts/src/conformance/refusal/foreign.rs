@@ -11,8 +11,8 @@ use crate::{
         span::{Row, spans},
     },
     tensor::{
-        Activation, Affine, Attend, Binary, Device, Dtype, ErrorKind, KvWrite, Plane, Precision, Quantized,
-        Reduce, Scalar, Tensor, Unary, Weight,
+        Activation, Affine, Attend, Binary, Convolution, Device, Dtype, ErrorKind, KvWrite, Plane, Precision,
+        Quantized, Reduce, Rule, Scalar, Scan, StateSpan, Tensor, Unary, Weight,
     },
 };
 
@@ -21,6 +21,7 @@ behaviours!("refusal", beside:
     foreign_products_are_refused,
     foreign_layers_are_refused,
     foreign_planes_are_refused,
+    foreign_states_are_refused,
     storage_tells_where_a_value_lives,
 );
 
@@ -151,6 +152,33 @@ pub fn foreign_planes_are_refused(device: &Device, other: &Device) -> Outcome {
     refused("attend value codes", attend(&tokens, own, Plane::Affine(&far_codes), &causal), KIND)?;
     let far_sinks = tensor(other, Dtype::F32, &[2])?;
     refused("attend sinks", attend(&tokens, own, own, &Attend { sinks: Some(&far_sinks), ..causal }), KIND)
+}
+
+/// Operands and states of layers that carry one.
+pub fn foreign_states_are_refused(device: &Device, other: &Device) -> Outcome {
+    let both = |shape: &[usize]| {
+        Ok::<_, Broken>([tensor(device, Dtype::F32, shape)?, tensor(other, Dtype::F32, shape)?])
+    };
+    let ([x, far_x], [weight, far_weight]) = (both(&[2, 4])?, both(&[4, 3])?);
+    let ([bias, far_bias], [tail, far_tail]) = (both(&[4])?, both(&[2, 4])?);
+    let convolve = |x: &Tensor, weight: &Tensor, bias: &Tensor, tail: &Tensor| {
+        let how = Convolution { weight, bias: Some(bias), silu: true };
+        device.convolve(x, &[StateSpan { tokens: 0..2, state: tail }], &how)
+    };
+    refused("convolve x", convolve(&far_x, &weight, &bias, &tail), KIND)?;
+    refused("convolve weight", convolve(&x, &far_weight, &bias, &tail), KIND)?;
+    refused("convolve bias", convolve(&x, &weight, &far_bias, &tail), KIND)?;
+    refused("convolve tail", convolve(&x, &weight, &bias, &far_tail), KIND)?;
+    let shapes: [&[usize]; 6] = [&[2, 1, 3], &[2, 1, 3], &[2, 2, 5], &[2, 2], &[2, 2], &[2, 5, 3]];
+    for far in 0..shapes.len() {
+        let operand = |at: usize| tensor(if at == far { other } else { device }, Dtype::F32, shapes[at]);
+        let [queries, keys, values, decay, rate, state] = [0, 1, 2, 3, 4, 5].map(operand);
+        let (queries, keys, values) = (&queries?, &keys?, &values?);
+        let how = Scan { queries, keys, values, decay: &decay?, rate: &rate?, rule: Rule::Delta };
+        let result = device.scan(&how, &[StateSpan { tokens: 0..2, state: &state? }]);
+        refused(format!("scan operand {far}"), result, KIND)?;
+    }
+    Ok(())
 }
 
 /// The storage, not the handle around it, says where a value lives.

@@ -3,6 +3,7 @@
 pub mod foreign;
 pub mod plain;
 pub mod product;
+pub mod recurrence;
 pub mod span;
 
 use super::{Broken, host::Host};

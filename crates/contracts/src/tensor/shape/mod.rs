@@ -6,10 +6,12 @@
 mod layout;
 mod model;
 mod product;
+mod recurrence;
 
 pub use layout::*;
 pub use model::*;
 pub use product::*;
+pub use recurrence::*;
 
 use super::{Dtype, Error, Result, Tensor};
 
