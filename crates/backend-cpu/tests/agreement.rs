@@ -182,6 +182,7 @@ impl Call {
     fn how<'a>(&self, sinks: &'a Tensor) -> Attend<'a> {
         Attend {
             window: self.window,
+            keep: self.window.map_or(0, |window| self.seed as usize % window),
             soft_cap: self.soft_cap,
             sinks: self.sinks.then_some(sinks),
             ..Attend::causal(0.2)

@@ -141,19 +141,20 @@ impl Live {
     fn new(row: &RowSpan<'_>, how: &Attend<'_>) -> Self {
         let end = row.runs.last().map_or(0, |run| run.positions.end);
         let own = row.position..row.position + row.queries.len();
-        let visible = |position: usize| how.visible(position, end);
         // Both ends of what is visible ascend with the position.
-        let (first, last) = (visible(own.start), visible(own.end - 1));
+        let (first, last) = (how.visible(own.start, end), how.visible(own.end - 1, end));
         let runs: Vec<Run> = row.runs.iter().filter_map(|run| clip(run, &(first.start..last.end))).collect();
         let positions: Vec<usize> = runs.iter().flat_map(|run| run.positions.clone()).collect();
-        Self { sight: sight(&own, &positions, visible), runs }
+        Self { sight: sight(&own, &positions, (how, end)), runs }
     }
 }
 
-fn sight(own: &Range<usize>, positions: &[usize], visible: impl Fn(usize) -> Range<usize>) -> Sight {
-    let (first, last) = (visible(own.start), visible(own.end - 1));
+fn sight(own: &Range<usize>, positions: &[usize], (how, end): (&Attend<'_>, usize)) -> Sight {
+    let (first, last) = (how.visible(own.start, end), how.visible(own.end - 1, end));
     let [least, .., most] = positions else { return Sight::All };
-    let nothing_before = last.start <= *least;
+    // The last query's gap holds those of the others.
+    let gap = how.gap(own.end - 1);
+    let nothing_before = last.start <= *least && !positions.iter().any(|key| gap.contains(key));
     if nothing_before && first.end > *most {
         return Sight::All;
     }
@@ -164,10 +165,7 @@ fn sight(own: &Range<usize>, positions: &[usize], visible: impl Fn(usize) -> Ran
     if nothing_before && aligned && first.end == own.start + 1 {
         return Sight::Causal;
     }
-    let seen = own.clone().flat_map(|query| {
-        let visible = visible(query);
-        positions.iter().map(move |key| visible.contains(key))
-    });
+    let seen = own.clone().flat_map(|query| positions.iter().map(move |&key| how.sees(query, end, key)));
     Sight::Marked(seen.collect())
 }
 
@@ -186,7 +184,7 @@ mod tests {
     /// What the queries at `own` see of keys at `positions`.
     fn look(own: Range<usize>, positions: &[usize], how: &Attend<'_>) -> Sight {
         let end = positions.last().map_or(0, |last| last + 1);
-        sight(&own, positions, |position| how.visible(position, end))
+        sight(&own, positions, (how, end))
     }
 
     #[test]
@@ -209,6 +207,13 @@ mod tests {
         let how = Attend { window: Some(2), ..Attend::causal(1.0) };
         let expected = [true, true, false, false, true, true];
         assert_eq!(look(2..4, &[1, 2, 3], &how), Sight::Marked(expected.to_vec()));
+    }
+
+    #[test]
+    fn kept_positions_need_no_mask_unless_some_between_are_there() {
+        let how = Attend { window: Some(4), keep: 2, ..Attend::causal(1.0) };
+        assert_eq!(look(9..10, &[0, 1, 8, 9], &how), Sight::All);
+        assert_eq!(look(9..10, &[0, 1, 7, 8, 9], &how), Sight::Marked(vec![true, true, false, true, true]));
     }
 
     #[test]

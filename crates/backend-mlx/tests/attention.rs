@@ -110,6 +110,7 @@ fn attends(case: &Case) -> Result<f32> {
         scale: 0.5,
         causal: case.causal,
         window: case.window,
+        keep: case.window.map_or(0, |window| case.rows.len() % window),
         sinks: case.sinks.then_some(&sinks),
         soft_cap: case.soft_cap,
     };

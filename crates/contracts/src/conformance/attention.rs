@@ -19,6 +19,7 @@ behaviours!("attention":
     values_of_another_width_and_dtype,
     rows_of_mixed_lengths,
     windows_hide_older_positions,
+    windows_may_keep_first_positions,
     without_causality_all_is_seen,
     soft_caps_and_sinks,
     runs_in_any_storage,
@@ -183,6 +184,31 @@ pub fn windows_hide_older_positions(device: &Device) -> Outcome {
     for window in [1, 3, 100] {
         let how = Attend { window: Some(window), ..Attend::causal(SCALE) };
         check(device, &call, &how, None, &format!("window {window}"))?;
+    }
+    Ok(())
+}
+
+/// The row's first positions stay visible beside the last ones: in one block, across several, where the positions
+/// between them are stored and where they are not.
+pub fn windows_may_keep_first_positions(device: &Device) -> Outcome {
+    let (q, rows, keys, values) = mixed();
+    let call = Call { q: &q, rows: &rows, keys: &keys, values: &values };
+    for (window, keep) in [(2, 1), (5, 2), (5, 4), (100, 3)] {
+        let how = Attend { window: Some(window), keep, ..Attend::causal(SCALE) };
+        check(device, &call, &how, None, &format!("{keep} kept of {window}"))?;
+    }
+    let shape = [1, 1, 210, 4];
+    let (keys, values) = (Cache::plain(Dtype::F32, shape, 163), Cache::plain(Dtype::F32, shape, 164));
+    let q = Host::sample(Dtype::F32, &[70, 2, 4], 165);
+    let ring = Row { queries: 70, position: 320, runs: vec![run(0, 0, 0..70), run(0, 70, 250..390)] };
+    for row in [Row::plain(0, 210, 70), ring] {
+        let call = Call { q: &q, rows: &[row], keys: &keys, values: &values };
+        for (window, keep) in [(10, 3), (64, 3), (100, 70), (140, 70), (71, 70)] {
+            for causal in [true, false] {
+                let how = Attend { causal, window: Some(window), keep, ..Attend::causal(SCALE) };
+                check(device, &call, &how, None, &format!("{keep} kept of {window}, causal {causal}"))?;
+            }
+        }
     }
     Ok(())
 }

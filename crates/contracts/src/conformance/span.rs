@@ -143,8 +143,8 @@ fn seen(row: &Row, position: usize, how: &Attend<'_>) -> Vec<(usize, usize)> {
     for run in &row.runs {
         for (i, key) in run.positions.clone().enumerate() {
             let past = !how.causal || key <= position;
-            let near = how.window.is_none_or(|window| key + window > position);
-            if past && near {
+            let near = how.window.is_none_or(|window| key + window > position + how.keep);
+            if past && (near || key < how.keep) {
                 seen.push((run.row, run.column + i));
             }
         }

@@ -73,6 +73,9 @@ pub struct Attend<'a> {
     pub causal: bool,
     /// A query sees this many positions, its own included.
     pub window: Option<usize>,
+    /// So many of the window are not the last positions but the row's first ones, which stay visible for ever. Less than
+    /// the window, and 0 where there is none.
+    pub keep: usize,
     /// `f32 [heads]`: one more score for each head, which takes part in the softmax and adds no value.
     pub sinks: Option<&'a Tensor>,
     /// Scores become `cap * tanh(score / cap)`.
@@ -82,14 +85,31 @@ pub struct Attend<'a> {
 impl Attend<'_> {
     /// Causal attention over everything before.
     pub const fn causal(scale: f32) -> Self {
-        Self { scale, causal: true, window: None, sinks: None, soft_cap: None }
+        Self { scale, causal: true, window: None, keep: 0, sinks: None, soft_cap: None }
     }
 
-    /// Positions that a query at `position` may see, of a row whose last live one is before `end`.
+    /// From the first to the last position that a query at `position` may see, of a row whose last live one is before
+    /// `end`. Those of its [`Attend::gap`] are hidden.
     pub fn visible(&self, position: usize, end: usize) -> Range<usize> {
         let last = if self.causal { end.min(position + 1) } else { end };
-        let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let first = if self.keep == 0 { self.first(position) } else { 0 };
         first.min(last)..last
+    }
+
+    /// Positions between the row's first ones, which stay visible, and the last ones.
+    pub fn gap(&self, position: usize) -> Range<usize> {
+        let first = self.first(position);
+        if self.keep == 0 || first <= self.keep { 0..0 } else { self.keep..first }
+    }
+
+    /// Whether a query at `position` sees the key at another, of a row whose last live one is before `end`.
+    pub fn sees(&self, position: usize, end: usize, key: usize) -> bool {
+        self.visible(position, end).contains(&key) && !self.gap(position).contains(&key)
+    }
+
+    /// The first of the last positions of a window.
+    fn first(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window - self.keep.min(window)))
     }
 }
 
@@ -117,5 +137,18 @@ mod tests {
         assert_eq!(how.visible(1, 6), 0..2);
         how.causal = false;
         assert_eq!(how.visible(1, 6), 0..6);
+    }
+
+    #[test]
+    fn the_first_positions_may_stay() {
+        let how = Attend { window: Some(5), keep: 2, ..Attend::causal(1.0) };
+        let seen =
+            |position| (0..20).filter(|&key| how.sees(position, position + 1, key)).collect::<Vec<_>>();
+        assert_eq!(seen(1), [0, 1]);
+        assert_eq!(seen(4), [0, 1, 2, 3, 4]);
+        // Two first ones and three last ones.
+        assert_eq!(seen(5), [0, 1, 3, 4, 5]);
+        assert_eq!(seen(11), [0, 1, 9, 10, 11]);
+        assert_eq!((how.visible(11, 12), how.gap(11), how.gap(4)), (0..12, 2..9, 0..0));
     }
 }

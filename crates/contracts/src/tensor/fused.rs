@@ -169,10 +169,7 @@ fn mask(device: &Device, row: &RowSpan<'_>, how: &Attend<'_>) -> Result<Tensor> 
     let positions: Vec<usize> = row.runs.iter().flat_map(|run| run.positions.clone()).collect();
     let end = positions.last().map_or(0, |last| last + 1);
     let bytes: Vec<u8> = (row.position..row.position + row.queries.len())
-        .flat_map(|query| {
-            let visible = how.visible(query, end);
-            positions.iter().map(move |key| u8::from(visible.contains(key)))
-        })
+        .flat_map(|query| positions.iter().map(move |&key| u8::from(how.sees(query, end, key))))
         .collect();
     device.upload(&bytes, Dtype::Bool, &[row.queries.len(), positions.len()])
 }

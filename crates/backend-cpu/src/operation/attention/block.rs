@@ -185,19 +185,23 @@ struct Chunk<'a> {
     count: usize,
     /// Each `[padded width]`; those beyond the count are the last one again.
     queries: [&'a [f32]; CHUNK],
-    /// Places that each sees.
+    /// From the first to the last place that each sees.
     visible: [Range<usize>; CHUNK],
+    /// Places between them that are hidden.
+    hidden: [Range<usize>; CHUNK],
 }
 
 impl<'a> Chunk<'a> {
     #[inline(always)]
     fn new(unit: &Unit<'_>, queries: &'a Queries, block: usize, first: usize) -> Self {
         let count = CHUNK.min(unit.vectors() - first);
-        let mut chunk = Self { first, count, queries: [&[]; CHUNK], visible: [const { 0..0 }; CHUNK] };
-        for (i, (query, visible)) in chunk.queries.iter_mut().zip(&mut chunk.visible).enumerate() {
+        let nothing = [const { 0..0 }; CHUNK];
+        let mut chunk =
+            Self { first, count, queries: [&[]; CHUNK], visible: nothing.clone(), hidden: nothing };
+        for (i, query) in chunk.queries.iter_mut().enumerate() {
             let vector = first + i.min(count - 1);
             *query = queries.vector(unit.token(vector), unit.head(vector));
-            *visible = unit.places(vector, block);
+            (chunk.visible[i], chunk.hidden[i]) = unit.places(vector, block);
         }
         chunk
     }
@@ -232,6 +236,7 @@ impl<'a> Chunk<'a> {
         for (i, line) in lines.iter_mut().enumerate().take(self.count) {
             line[..self.visible[i].start].fill(f32::NEG_INFINITY);
             line[self.visible[i].end..].fill(f32::NEG_INFINITY);
+            line[self.hidden[i].clone()].fill(f32::NEG_INFINITY);
             seen[i] = weigh(simd, line);
         }
         mix::fill(simd, self, view, &lines, mixed);

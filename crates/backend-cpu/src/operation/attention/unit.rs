@@ -34,6 +34,7 @@ pub(super) struct Unit<'a> {
 struct Sight {
     causal: bool,
     window: Option<usize>,
+    keep: usize,
     /// Position of the first query.
     position: usize,
     /// One past the row's last live position.
@@ -41,10 +42,19 @@ struct Sight {
 }
 
 impl Sight {
-    /// Positions that a query may see, as places in the row.
+    /// From the first to the last position that a query sees.
     fn of(self, query: usize) -> Range<usize> {
-        let Self { causal, window, position, end } = self;
-        Attend { causal, window, ..Attend::causal(1.0) }.visible(position + query, end)
+        self.rule().visible(self.position + query, self.end)
+    }
+
+    /// Positions between them that are hidden.
+    fn gap(self, query: usize) -> Range<usize> {
+        self.rule().gap(self.position + query)
+    }
+
+    fn rule(self) -> Attend<'static> {
+        let Self { causal, window, keep, .. } = self;
+        Attend { causal, window, keep, ..Attend::causal(1.0) }
     }
 }
 
@@ -92,7 +102,7 @@ pub(super) fn cut<'a>(
     for first in (0..row.queries.len()).step_by(together) {
         let queries = together.min(row.queries.len() - first);
         let position = row.position + first;
-        let sight = Sight { causal: how.causal, window: how.window, position, end };
+        let sight = Sight { causal: how.causal, window: how.window, keep: how.keep, position, end };
         // Later queries see no less of the end, and no more of the beginning.
         let (start, end) = (sight.of(0).start, sight.of(queries - 1).end);
         for shared in 0..keys.heads {
@@ -129,12 +139,22 @@ impl Unit<'_> {
         self.shared * self.group + vector % self.group
     }
 
-    /// The places of a block that a vector sees.
+    /// From the first to the last place of a block that a vector sees, and those between them that are hidden.
     #[inline(always)]
-    pub(super) fn places(&self, vector: usize, block: usize) -> Range<usize> {
-        let visible = self.sight.of(vector / self.group);
+    pub(super) fn places(&self, vector: usize, block: usize) -> (Range<usize>, Range<usize>) {
+        let query = vector / self.group;
+        let (visible, gap) = (self.sight.of(query), self.sight.gap(query));
         let place = |position: usize| position.saturating_sub(block * BLOCK).min(BLOCK);
-        place(visible.start)..place(visible.end)
+        let (start, end) = (place(visible.start), place(visible.end));
+        let (hidden, shown) = (place(gap.start), place(gap.end));
+        // What is hidden at an end of the block is not between.
+        match (hidden <= start, shown >= end) {
+            _ if gap.is_empty() => (start..end, 0..0),
+            (true, true) => (0..0, 0..0),
+            (true, false) => (start.max(shown)..end, 0..0),
+            (false, true) => (start..end.min(hidden), 0..0),
+            (false, false) => (start..end, hidden..shown),
+        }
     }
 
     /// The live places of a block, and where they lie.

@@ -55,9 +55,10 @@ impl Setting {
     }
 }
 
-fn ways() -> [Attend<'static>; 3] {
+fn ways() -> [Attend<'static>; 4] {
     let causal = Attend::causal(SCALE);
-    [causal, Attend { window: Some(50), ..causal }, Attend { soft_cap: Some(3.0), ..causal }]
+    let window = Attend { window: Some(50), ..causal };
+    [causal, Attend { keep: 7, ..window }, window, Attend { soft_cap: Some(3.0), ..causal }]
 }
 
 /// A row's queries among other rows' queries, before them and after them.
@@ -145,7 +146,7 @@ pub fn attention_over_any_storage(device: &Device) -> Outcome {
             ("blocks", 9, 16, &blocks, sixteens),
         ];
         // Storage is the same for narrow floats; one way of seeing is enough for them.
-        let count = if dtype == Dtype::F32 { 3 } else { 1 };
+        let count = if dtype == Dtype::F32 { 4 } else { 1 };
         for how in ways().into_iter().take(count) {
             let whole = {
                 let rows = [Row { queries, position: length - queries, runs: cut(&[], &straight) }];

@@ -88,6 +88,10 @@ pub fn planes_that_do_not_fit_are_refused(device: &Device) -> Outcome {
     }
     let how = Attend { window: Some(0), ..causal };
     refused("an empty window", device.attend(&q, &packed, &how), ErrorKind::Index)?;
+    for (window, keep) in [(None, 1), (Some(2), 2), (Some(2), 9)] {
+        let how = Attend { window, keep, ..causal };
+        refused(format!("{keep} kept of {window:?}"), device.attend(&q, &packed, &how), ErrorKind::Index)?;
+    }
     let codes =
         Codes::sample(Affine { bits: 4, group: 32 }, Dtype::F32, &[2, 2, 5, 32], 240).upload(device)?;
     let short = Quantized { codes: tensor(device, Dtype::U32, &[2, 2, 5, 3])?, ..codes };

@@ -105,6 +105,10 @@ pub fn attend(q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<[usi
     if how.window == Some(0) {
         return Err(Error::index("attend", "a window must hold the query itself, got: 0"));
     }
+    if how.keep > 0 && how.window.is_none_or(|window| how.keep >= window) {
+        let message = format!("a window of {:?} cannot keep first positions: {}", how.window, how.keep);
+        return Err(Error::index("attend", message));
+    }
     let mut value_width = None;
     let mut next = 0;
     for row in rows {
