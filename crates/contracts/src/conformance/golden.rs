@@ -8,6 +8,7 @@ pub(super) struct Golden(&'static str);
 
 impl Golden {
     pub(super) const QUANTIZE: Self = Self(include_str!("../../../../fixtures/operations/quantize.txt"));
+    pub(super) const RECURRENCE: Self = Self(include_str!("../../../../fixtures/operations/recurrence.txt"));
     pub(super) const LAYERS: Self = Self(include_str!("../../../../fixtures/operations/layers.txt"));
 
     pub(super) fn get(&self, name: &str) -> Result<Host, Broken> {

@@ -3,8 +3,10 @@
 use super::{
     Broken, Outcome, behaviours,
     expect::{near, same},
+    golden::Golden,
     host::Host,
     state::{Expected, Heads, Linear, Short, spans, upload},
+    tolerance::unit,
 };
 use crate::tensor::{Convolution, Device, Dtype, Recurred, Rule, Scan, fused};
 
@@ -14,6 +16,8 @@ behaviours!("recurrence":
     scan_follows_its_rule,
     scan_is_its_body,
     scan_by_hand,
+    convolution_equals_mlx,
+    scans_equal_mlx,
     given_states_stay,
 );
 
@@ -131,6 +135,40 @@ pub fn scan_by_hand(device: &Device) -> Outcome {
         same(format!("{rule:?}, outputs"), device, &got.outputs, &expected)?;
         let expected = Host::new(Dtype::F32, &[1, 1, 2], left.to_vec());
         same(format!("{rule:?}, state"), device, &got.states[0], &expected)?;
+    }
+    Ok(())
+}
+
+/// The short convolution of mlx-lm's models.
+pub fn convolution_equals_mlx(device: &Device) -> Outcome {
+    let get = |name: &str| Golden::RECURRENCE.get(&format!("convolution.{name}"));
+    let (x, weight, bias, tails) = (get("x")?, get("weight")?, Some(get("bias")?), vec![get("tail")?]);
+    let short = Short { counts: vec![5], x, weight, bias, silu: true, tails };
+    let Expected { outputs: (_, bounds), .. } = short.expected();
+    let got = short.with(device, |x, rows, how| device.convolve(x, rows, how))?;
+    // Twice: MLX errs as well.
+    near("outputs", device, &got.outputs, &get("y")?, |i| 2.0 * bounds[i])?;
+    same("the tail", device, &got.states[0], &get("left")?)
+}
+
+/// The gated delta rule of mlx-lm, and its state space, which it computes as attention over the chunk.
+pub fn scans_equal_mlx(device: &Device) -> Outcome {
+    let get = |name: &str| Golden::RECURRENCE.get(&format!("scan.{name}"));
+    for (name, rule, decay) in [("delta", Rule::Delta, "decay"), ("space", Rule::Sum, "space.decay")] {
+        let linear = Linear {
+            counts: vec![5],
+            queries: get("queries")?,
+            keys: get("keys")?,
+            values: get("values")?,
+            decay: get(decay)?,
+            rate: get("rate")?,
+            rule,
+            states: vec![get("state")?],
+        };
+        let got = linear.with(device, |how, rows| device.scan(how, rows))?;
+        // The attention form sums in another order and takes exponents of sums: within some roundings of the size.
+        near(name, device, &got.outputs, &get(name)?, |_| 128.0 * unit(Dtype::F32))?;
+        near(name, device, &got.states[0], &get(&format!("{name}.left"))?, |_| 128.0 * unit(Dtype::F32))?;
     }
     Ok(())
 }
