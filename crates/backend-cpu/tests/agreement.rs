@@ -9,7 +9,8 @@ use std::num::NonZeroUsize;
 use tandem_backend_cpu::isa::Isa;
 use tandem_backend_cpu::{Options, open};
 use tandem_contracts::tensor::{
-    Activation, Attend, Binary, Device, Dtype, Plane, Reduce, Result, Rope, RowSpan, Run, Tensor, Unary,
+    Activation, Attend, Binary, Convolution, Device, Dtype, Plane, Recurred, Reduce, Result, Rope, RowSpan,
+    Rule, Run, Scan, StateSpan, Tensor, Unary,
 };
 
 /// The portable device on one thread first, which the others are held to.
@@ -266,5 +267,70 @@ fn attention() {
             prop_assert_eq!(bits(&whole).ok(), bits(&alone).ok());
         }
         Ok(())
+    });
+}
+
+/// Outputs and states, one after the other.
+fn joined(device: &Device, recurred: Recurred) -> Result<Tensor> {
+    let all: Vec<Tensor> = [recurred.outputs]
+        .into_iter()
+        .chain(recurred.states)
+        .map(|x| device.reshape(&device.cast(&x, Dtype::F32)?, &[x.elements()]))
+        .collect::<Result<_>>()?;
+    device.concat(&all.iter().collect::<Vec<_>>(), 0)
+}
+
+/// Rows of so many tokens each, after these states.
+fn carried<'a>(counts: &[usize], states: &'a [Tensor]) -> Vec<StateSpan<'a>> {
+    let mut first = 0;
+    let span = |(count, state): (&usize, &'a Tensor)| {
+        first += count;
+        StateSpan { tokens: first - count..first, state }
+    };
+    counts.iter().zip(states).map(span).collect()
+}
+
+#[test]
+fn layers_that_carry_a_state() {
+    let devices = devices();
+    let counts = prop::collection::vec(prop_oneof![4 => 0usize..9, 1 => 100usize..140], 1..5);
+    let heads =
+        (1usize..4, 1usize..4, prop_oneof![1usize..50, Just(128)], prop_oneof![1usize..50, Just(128)]);
+    run(64, (counts, heads, 1usize..6, dtype(), any::<u64>()), |(counts, heads, taps, dtype, seed)| {
+        let (shared, group, value_width, key_width) = heads;
+        let tokens: usize = counts.iter().sum();
+        let states = |device: &Device, shape: &[usize], dtype| -> Result<Vec<Tensor>> {
+            (0..counts.len() as u64).map(|row| tensor(device, seed ^ (row + 9), shape, dtype)).collect()
+        };
+        let channels = value_width * group;
+        agree(&devices, |device| {
+            let (x, weight) = (
+                tensor(device, seed, &[tokens, channels], dtype)?,
+                tensor(device, seed ^ 1, &[channels, taps], dtype)?,
+            );
+            let bias = tensor(device, seed ^ 2, &[channels], dtype)?;
+            let how = Convolution { weight: &weight, bias: (taps > 2).then_some(&bias), silu: taps % 2 == 0 };
+            let tails = states(device, &[taps - 1, channels], dtype)?;
+            joined(device, device.convolve(&x, &carried(&counts, &tails), &how)?)
+        })?;
+        let values = [tokens, shared * group, value_width];
+        agree(&devices, |device| {
+            // Longer keys would let the state grow without end.
+            let small = |seed, shape: &[usize]| {
+                let factor = device.cast(&device.upload_f32(&[0.05], &[1])?, dtype)?;
+                device.binary(Binary::Multiply, tensor(device, seed, shape, dtype)?, &factor)
+            };
+            let gate = |seed| device.unary(Unary::Sigmoid, tensor(device, seed, &values[..2], Dtype::F32)?);
+            let scan = Scan {
+                queries: &small(seed ^ 3, &[tokens, shared, key_width])?,
+                keys: &small(seed ^ 4, &[tokens, shared, key_width])?,
+                values: &tensor(device, seed ^ 5, &values, dtype)?,
+                decay: &gate(seed ^ 6)?,
+                rate: &gate(seed ^ 7)?,
+                rule: if taps % 2 == 0 { Rule::Delta } else { Rule::Sum },
+            };
+            let states = states(device, &[values[1], value_width, key_width], Dtype::F32)?;
+            joined(device, device.scan(&scan, &carried(&counts, &states))?)
+        })
     });
 }
