@@ -4,7 +4,7 @@
 //! enter no arithmetic; infinite scales are refused.
 
 use super::{
-    gguf::{Block, Factors},
+    gguf::{Block, Factors, Packed},
     microscaling::Format,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -29,8 +29,10 @@ pub(crate) struct Entry<'a> {
 pub(crate) enum Encoding {
     /// One after the other.
     Plain(Dtype),
-    /// In blocks of codes that share a scale.
+    /// In blocks of affine codes.
     Block(Block),
+    /// In other blocks of codes.
+    Packed(Packed),
 }
 
 impl<'a> Entry<'a> {
@@ -60,10 +62,12 @@ impl<'a> Entry<'a> {
         Ok(device.cast(&vector, device.traits().compute_dtype)?)
     }
 
-    /// A matrix as the file holds it: floats, or blocks as affine codes.
+    /// A matrix as the file holds it: floats, or blocks as affine codes; other blocks as floats.
     pub(super) fn matrix(&self, shape: [usize; 2], device: &Device) -> Result<Weight> {
-        let Encoding::Block(block) = self.encoding else {
-            return self.dense(&shape, device).map(Weight::Dense);
+        let block = match self.encoding {
+            Encoding::Plain(_) => return self.dense(&shape, device).map(Weight::Dense),
+            Encoding::Packed(packed) => return self.unpacked(packed, shape, device),
+            Encoding::Block(block) => block,
         };
         self.require_shape(&shape)?;
         let (blocks, format) = (self.rows_in_order(), block.affine());
@@ -72,6 +76,16 @@ impl<'a> Entry<'a> {
         let words = [shape[0], format.words(shape[1])];
         let codes = device.upload_with(Dtype::U32, &words, &mut |codes| block.unpack(&blocks, codes))?;
         Ok(Weight::Affine(Quantized { codes, scales, biases, format }))
+    }
+
+    fn unpacked(&self, packed: Packed, shape: [usize; 2], device: &Device) -> Result<Weight> {
+        self.require_shape(&shape)?;
+        let blocks = self.rows_in_order();
+        if !packed.is_finite(&blocks) {
+            return Err(infinite_scale());
+        }
+        let values = device.upload_with(Dtype::Bf16, &shape, &mut |values| packed.decode(&blocks, values))?;
+        Ok(Weight::Dense(values))
     }
 
     fn dense(&self, shape: &[usize], device: &Device) -> Result<Tensor> {
@@ -181,7 +195,11 @@ fn require_finite(bytes: &[u8], dtype: Dtype) -> Result<()> {
         Dtype::F16 => half(0x7c00),
         _ => half(0x7f80),
     };
-    if finite { Ok(()) } else { Err(Error::format("a scale is infinite or not a number")) }
+    if finite { Ok(()) } else { Err(infinite_scale()) }
+}
+
+fn infinite_scale() -> Error {
+    Error::format("a scale is infinite or not a number")
 }
 
 fn require_groups(inputs: usize, group: usize) -> Result<()> {

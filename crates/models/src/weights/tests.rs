@@ -5,6 +5,7 @@ use crate::{
     Checkpoint, Options, Source,
     sample::{self, safetensors_raw},
 };
+use half::bf16;
 use tandem_contracts::{
     fake,
     tensor::{Affine, Dtype, Element, Quantized},
@@ -212,6 +213,23 @@ fn every_format_of_gguf_is_decoded_as_ggml_does() {
             // Codes shifted by 8 or 128 round once more, by the last bit of the largest value at most.
             assert!((got - expected).abs() <= largest * f32::EPSILON, "{name}: {got} is not {expected}");
         }
+    }
+    for (name, width) in [
+        ("Q5_0", 32),
+        ("Q5_1", 32),
+        ("Q2_K", 256),
+        ("Q3_K", 256),
+        ("Q4_K", 256),
+        ("Q5_K", 256),
+        ("Q6_K", 256),
+    ] {
+        let Weight::Dense(dense) = weights.matrix(name, None, [4, width], &device).unwrap() else {
+            panic!("{name} is decoded")
+        };
+        let got = device.cast(&dense, Dtype::F32).unwrap().to_vec::<f32>().unwrap();
+        let expected = expected.tensor(name).unwrap().data().chunks_exact(4).map(f32::read);
+        let rounded: Vec<f32> = expected.map(|value| bf16::from_f32(value).to_f32()).collect();
+        assert_eq!(got, rounded, "{name}");
     }
     weights.finish().unwrap();
 }

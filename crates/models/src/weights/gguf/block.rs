@@ -12,6 +12,7 @@
 //! value changes. Invariant: the byte `i` of a 4-bit block holds elements `i` (low bits) and `i + 16`; affine codes
 //! stand in order, lowest bits first.
 
+use super::Packed;
 use crate::{
     error::{Error, Result},
     weights::Encoding,
@@ -38,15 +39,8 @@ pub(crate) struct Factors {
 }
 
 /// Formats of ggml that are not read, by code.
-const OTHERS: [(u32, &str); 27] = [
-    (6, "Q5_0"),
-    (7, "Q5_1"),
+const OTHERS: [(u32, &str); 20] = [
     (9, "Q8_1"),
-    (10, "Q2_K"),
-    (11, "Q3_K"),
-    (12, "Q4_K"),
-    (13, "Q5_K"),
-    (14, "Q6_K"),
     (15, "Q8_K"),
     (16, "IQ2_XXS"),
     (17, "IQ2_XS"),
@@ -80,9 +74,16 @@ pub(super) fn encoding(code: u32) -> Result<Encoding> {
         2 => Encoding::Block(Block::Q4_0),
         3 => Encoding::Block(Block::Q4_1),
         8 => Encoding::Block(Block::Q8_0),
+        6 => Encoding::Packed(Packed::Q5_0),
+        7 => Encoding::Packed(Packed::Q5_1),
+        10 => Encoding::Packed(Packed::Q2K),
+        11 => Encoding::Packed(Packed::Q3K),
+        12 => Encoding::Packed(Packed::Q4K),
+        13 => Encoding::Packed(Packed::Q5K),
+        14 => Encoding::Packed(Packed::Q6K),
         _ => {
             let name = OTHERS.iter().find(|other| other.0 == code).map_or("unknown", |other| other.1);
-            let known = "F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are read";
+            let known = "F32, F16, BF16, Q4_0 to Q8_0 and Q2_K to Q6_K are read";
             return Err(Error::unsupported(format!("{known}, its element type is: {name} ({code})")));
         }
     })
@@ -96,6 +97,7 @@ pub(super) fn bytes(encoding: Encoding, shape: &[usize]) -> Result<usize> {
     let (elements, size) = match encoding {
         Encoding::Plain(dtype) => (1, dtype.size()),
         Encoding::Block(block) => (BLOCK, block.bytes()),
+        Encoding::Packed(packed) => (packed.elements(), packed.bytes()),
     };
     let width = shape.last().copied().unwrap_or(1);
     if !width.is_multiple_of(elements) {
@@ -201,6 +203,9 @@ mod tests {
 
     #[test]
     fn sizes_are_checked() {
+        let large = encoding(14).unwrap();
+        assert_eq!(bytes(large, &[3, 512]).unwrap(), 3 * 2 * 210);
+        assert!(bytes(large, &[3, 128]).is_err());
         let (blocks, floats) = (encoding(3).unwrap(), encoding(0).unwrap());
         assert_eq!(bytes(blocks, &[3, 64]).unwrap(), 3 * 2 * 20);
         assert!(bytes(blocks, &[3, 48]).is_err());
@@ -208,6 +213,6 @@ mod tests {
         assert!(bytes(floats, &[usize::MAX]).is_err());
         assert_eq!(bytes(floats, &[]).unwrap(), 4);
         assert!(encoding(4).is_err());
-        assert!(encoding(12).unwrap_err().to_string().ends_with("Q4_K (12)"));
+        assert!(encoding(15).unwrap_err().to_string().ends_with("Q8_K (15)"));
     }
 }

@@ -11,11 +11,13 @@
 
 mod block;
 mod name;
+mod packed;
 mod reader;
 mod value;
 mod vocabulary;
 
 pub(crate) use block::{Block, Factors};
+pub(crate) use packed::Packed;
 pub(crate) use value::{Array, Value};
 pub use vocabulary::GgufVocabulary;
 

@@ -77,13 +77,24 @@ fn hostile_extents_are_refused_with_the_tensor_named() {
         (&[u64::MAX, 2][..], 0, 0, "too many elements: [2, 18446744073709551615]"),
         (&[1 << 62, 1 << 62], 0, 0, "too many elements: [4611686018427387904, 4611686018427387904]"),
         (&[1; 9], 0, 0, "at most 4 axes are allowed, got: 9"),
+        (&[128], 12, 0, "rows are no whole number of blocks of 256: 128"),
         (&[33], 2, 0, "rows are no whole number of blocks of 32: 33"),
         (&[4], 0, 1 << 60, "16 bytes at 1152921504606846976 are not inside the data of: 0"),
         (&[4], 0, u64::MAX - 31, "16 bytes at 18446744073709551584 are not inside the data of: 0"),
         (&[4], 0, 0, "16 bytes at 0 are not inside the data of: 0"),
         (&[4], 0, 7, "its offset is no multiple of 32: 7"),
-        (&[256], 12, 0, "F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are read, its element type is: Q4_K (12)"),
-        (&[256], 99, 0, "F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are read, its element type is: unknown (99)"),
+        (
+            &[256],
+            15,
+            0,
+            "F32, F16, BF16, Q4_0 to Q8_0 and Q2_K to Q6_K are read, its element type is: Q8_K (15)",
+        ),
+        (
+            &[256],
+            99,
+            0,
+            "F32, F16, BF16, Q4_0 to Q8_0 and Q2_K to Q6_K are read, its element type is: unknown (99)",
+        ),
     ] {
         let file = GgufWriter::default().info("t", axes, kind, offset).finish();
         assert_eq!(refusal(&file), format!("m.gguf: tensor t: {expected}"));
