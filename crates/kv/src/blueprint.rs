@@ -144,7 +144,7 @@ mod tests {
         let state = RecurrentShape { heads: 2, value_width: 8, key_width: 8, channels: 48, taps: 4 };
         let kinds = vec![
             Kind::Full(SHAPE),
-            Kind::Window { shape: SHAPE, window: 300 },
+            Kind::Window { shape: SHAPE, window: 300, keep: 0 },
             Kind::Recurrent(state),
             Kind::Shared { donor: 0 },
         ];

@@ -12,12 +12,19 @@ use tandem_contracts::tensor::{Dtype, Error, Result};
 pub enum Kind {
     /// Keys and values of every token.
     Full(LayerShape),
-    /// Keys and values of the last tokens.
+    /// Keys and values of the last tokens, and perhaps of the first ones.
+    ///
+    /// What a query sees depends on its position alone: the first `keep` positions and the last `window - keep`. A ring
+    /// of `mlx_lm` that is written token by token shows the same; one that is given a prompt in one call shows each of
+    /// its tokens the last `window` positions and no first ones. That is had by attending the prompt as one step with
+    /// [`Attend::keep`](tandem_contracts::tensor::Attend::keep) 0, as the step's own keys are all there.
     Window {
         /// Heads and widths.
         shape: LayerShape,
         /// Positions that a query sees, its own included.
         window: usize,
+        /// So many of them are the row's first positions, for ever; the others are the last ones.
+        keep: usize,
     },
     /// A state of fixed size (linear attention, gated delta, Mamba): nothing for each token.
     Recurrent(RecurrentShape),
@@ -39,14 +46,15 @@ pub struct LayerShape {
     pub value_width: usize,
 }
 
-/// Extents of a recurrent layer's state.
+/// Extents of a recurrent layer's state: of a convolution's tail and of a matrix for each head. A layer that has a
+/// convolution alone has no heads; one without a convolution has one tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecurrentShape {
     /// Heads of values.
     pub heads: usize,
-    /// Width of a value head.
+    /// Width of a value head (of a head, in a state space).
     pub value_width: usize,
-    /// Width of a key head.
+    /// Width of a key head (of the state, in a state space).
     pub key_width: usize,
     /// Channels that the convolution runs over.
     pub channels: usize,
@@ -89,11 +97,28 @@ impl Default for Growth {
 }
 
 impl RecurrentShape {
+    /// Shape of the tail: `[taps - 1, channels]`.
+    pub const fn tail(self) -> [usize; 2] {
+        [self.taps.saturating_sub(1), self.channels]
+    }
+
+    /// Shape of the matrices: `[heads, value width, key width]`.
+    pub const fn matrix(self) -> [usize; 3] {
+        [self.heads, self.value_width, self.key_width]
+    }
+
+    /// Whether there is nothing to keep, or an extent that cannot be.
+    fn is_empty(self) -> bool {
+        let Self { heads, value_width, key_width, channels, taps } = self;
+        let no_matrix = heads == 0 || value_width == 0 || key_width == 0;
+        channels == 0 || taps == 0 || (heads > 0 && no_matrix) || (no_matrix && taps == 1)
+    }
+
     /// Bytes of the state in f32 and of the convolution's tail in `dtype`; saturates.
     pub fn bytes(self, dtype: Dtype) -> usize {
         let product = |extents: &[usize]| extents.iter().fold(1_usize, |all, &one| all.saturating_mul(one));
-        let state = product(&[self.heads, self.value_width, self.key_width, Dtype::F32.size()]);
-        state.saturating_add(product(&[self.taps.saturating_sub(1), self.channels, dtype.size()]))
+        let matrix = product(&self.matrix()).saturating_mul(Dtype::F32.size());
+        matrix.saturating_add(product(&self.tail()).saturating_mul(dtype.size()))
     }
 }
 
@@ -105,10 +130,8 @@ impl Kind {
     pub fn check(self, index: usize) -> Result<()> {
         let empty = match self {
             Self::Full(shape) => is_empty(shape),
-            Self::Window { shape, window } => is_empty(shape) || window == 0,
-            Self::Recurrent(RecurrentShape { heads, value_width, key_width, channels, taps }) => {
-                [heads, value_width, key_width, channels, taps].contains(&0)
-            }
+            Self::Window { shape, window, keep } => is_empty(shape) || keep >= window,
+            Self::Recurrent(shape) => shape.is_empty(),
             Self::Shared { donor } => donor >= index,
         };
         if empty {
@@ -194,7 +217,7 @@ mod tests {
     #[test]
     fn windows_stop_growing() {
         let token = 2 * (64 + 128) * 2;
-        let kind = |window| Kind::Window { shape: SHAPE, window };
+        let kind = |window| Kind::Window { shape: SHAPE, window, keep: 0 };
         assert_eq!(
             [1, 300, 512, 9000].map(|tokens| bytes(kind(512), tokens)),
             [256, 512, 512, 512].map(|columns| columns * token)
@@ -218,10 +241,22 @@ mod tests {
     fn nothing_may_be_empty_and_donors_come_before() {
         let refused = |kind: Kind, index| kind.check(index).is_err();
         assert!(refused(Kind::Full(LayerShape { heads: 0, ..SHAPE }), 0));
-        assert!(refused(Kind::Window { shape: SHAPE, window: 0 }, 0));
-        assert!(refused(Kind::Recurrent(RecurrentShape { taps: 0, ..STATE }), 0));
+        assert!(refused(Kind::Window { shape: SHAPE, window: 0, keep: 0 }, 0));
+        assert!(refused(Kind::Window { shape: SHAPE, window: 4, keep: 4 }, 0));
+        for shape in [
+            RecurrentShape { taps: 0, ..STATE },
+            RecurrentShape { channels: 0, ..STATE },
+            RecurrentShape { key_width: 0, ..STATE },
+            RecurrentShape { heads: 0, taps: 1, ..STATE },
+        ] {
+            assert!(refused(Kind::Recurrent(shape), 0), "{shape:?}");
+        }
+        // A short convolution, and a recurrence without one.
+        for shape in [RecurrentShape { heads: 0, ..STATE }, RecurrentShape { taps: 1, ..STATE }] {
+            assert!(!refused(Kind::Recurrent(shape), 0), "{shape:?}");
+        }
         assert!(refused(Kind::Shared { donor: 3 }, 3));
         assert!(Kind::Shared { donor: 2 }.check(3).is_ok());
-        assert!(Kind::Window { shape: SHAPE, window: 1 }.check(0).is_ok());
+        assert!(Kind::Window { shape: SHAPE, window: 1, keep: 0 }.check(0).is_ok());
     }
 }

@@ -1,10 +1,10 @@
 //! Key-value cache rows of language models.
 //!
-//! A row is what one sequence of tokens has left behind in the layers of a model: keys and values, by position. A
-//! [`Kind`] says what a layer keeps, a [`codec`] how keys or values are stored, a [`policy`] which layers are stored how
-//! and from which position on. Rows of one [`Blueprint`] are stepped together through the port [`rows::Rows`]; a row's
-//! numbers cannot depend on its company. Everything runs on the tensor port; nothing here evaluates (but to bound a
-//! conversion's memory), reads a clock or knows a model.
+//! A row is what one sequence of tokens has left behind in the layers of a model: keys and values, by position, or the
+//! state that a [`recurrence`] carries. A [`Kind`] says what a layer keeps, a [`codec`] how keys or values are stored, a
+//! [`policy`] which layers are stored how and from which position on. Rows of one [`Blueprint`] are stepped together
+//! through the port [`rows::Rows`]; a row's numbers cannot depend on its company. Everything runs on the tensor port;
+//! nothing here evaluates (but to bound a conversion's memory), reads a clock or knows a model.
 //!
 //! ```text
 //!   Kinds + Policy --> Blueprint (bytes, limits) --open(device)--> Kit (codecs)
@@ -12,7 +12,7 @@
 //!   Rows: slot -> row --- layer 0: planes [1, heads, columns, field]  ..
 //!                     \-- layer 1: ..
 //!
-//!   begin(parts) -> append(layer 0), views(layer 0), append(layer 1), .. -> commit(keep), or roll_back
+//!   begin(parts) -> append(layer 0), views(layer 0), recur(layer 1), .. -> commit(keep), or roll_back
 //! ```
 //!
 //! Invariants:
@@ -32,6 +32,7 @@ mod padded;
 mod paged;
 pub mod policy;
 pub mod ragged;
+pub mod recurrence;
 pub mod rows;
 mod signature;
 mod transition;

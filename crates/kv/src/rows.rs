@@ -23,7 +23,10 @@
 //!    so in every later call, and can only be dropped.
 //! 3. Nothing here evaluates, but to bound the memory of a conversion.
 
-use crate::ragged::{Kit, RaggedRow, View};
+use crate::{
+    ragged::{Kit, RaggedRow, View},
+    recurrence::Recurrence,
+};
 use std::{fmt, ops::Range, rc::Rc};
 use tandem_contracts::{
     model::Slot,
@@ -98,6 +101,14 @@ pub trait Rows: fmt::Debug {
     /// # Errors
     /// As [`RaggedRow::append`]; the step can only be given up then.
     fn append(&mut self, layer: usize, keys: &Tensor, values: &Tensor) -> Result<()>;
+
+    /// Takes the step through a layer that carries a state: packed `inputs`, each with tokens as its first axis, of
+    /// which each part has its own. Gives the outputs of all packed tokens. The step holds on to inputs and recurrence
+    /// until it is closed, so that it can be kept in part.
+    ///
+    /// # Errors
+    /// As [`recur`](crate::ragged::recur); no row has changed then.
+    fn recur(&mut self, layer: usize, inputs: &[Tensor], recurrence: &Rc<dyn Recurrence>) -> Result<Tensor>;
 
     /// What attention reads in a layer, for each part of the open step in order.
     ///

@@ -44,10 +44,15 @@ impl Signature {
                 self.tag(0);
                 self.shape(shape);
             }
-            Kind::Window { shape, window } => {
+            Kind::Window { shape, window, keep: 0 } => {
                 self.tag(1);
                 self.shape(shape);
                 self.number(window);
+            }
+            Kind::Window { shape, window, keep } => {
+                self.tag(4);
+                self.shape(shape);
+                self.numbers([window, keep]);
             }
             Kind::Recurrent(RecurrentShape { heads, value_width, key_width, channels, taps }) => {
                 self.tag(2);
@@ -117,7 +122,7 @@ mod tests {
     #[test]
     fn a_signature_by_hand() {
         let blueprint =
-            Blueprint::plain(vec![Kind::Window { shape: SHAPE, window: 9 }], Dtype::Bf16).unwrap();
+            Blueprint::plain(vec![Kind::Window { shape: SHAPE, window: 9, keep: 0 }], Dtype::Bf16).unwrap();
         // The dtype and the kind; heads, widths, window and no threshold; four times plain bf16.
         let mut expected = vec![2, 1];
         for number in [2_u64, 64, 64, 9, 0] {
@@ -133,8 +138,10 @@ mod tests {
             vec![Kind::Full(SHAPE)],
             vec![Kind::Full(LayerShape { heads: 4, ..SHAPE })],
             vec![Kind::Full(LayerShape { value_width: 128, ..SHAPE })],
-            vec![Kind::Window { shape: SHAPE, window: 8 }],
-            vec![Kind::Window { shape: SHAPE, window: 9 }],
+            vec![Kind::Window { shape: SHAPE, window: 8, keep: 0 }],
+            vec![Kind::Window { shape: SHAPE, window: 9, keep: 1 }],
+            vec![Kind::Window { shape: SHAPE, window: 9, keep: 2 }],
+            vec![Kind::Window { shape: SHAPE, window: 9, keep: 0 }],
             vec![Kind::Full(SHAPE), Kind::Shared { donor: 0 }],
             vec![Kind::Full(SHAPE), Kind::Full(SHAPE)],
         ];

@@ -3,6 +3,7 @@
 use super::{Bank, Share};
 use crate::{
     ragged::{Kit, Layout, Packed, RaggedRow, RaggedRows, Source, View},
+    recurrence::Recurrence,
     rows::{Part, Rows},
 };
 use std::{mem, rc::Rc};
@@ -38,11 +39,12 @@ impl BankRows {
     ) -> Self {
         let layers = kit.layers().iter().enumerate();
         let banks = layers.map(|(layer, source)| match source {
-            Source::Own(layout) => {
+            // Planes that keep first positions beside a ring stay with their rows, as states do.
+            Source::Own(layout) if layout.keep == 0 => {
                 let before = layout.transition.boundary().and_then(|_| open(layer, false));
                 [before, open(layer, true)]
             }
-            Source::Shared(_) => [None, None],
+            Source::Own(_) | Source::State(_) | Source::Shared(_) => [None, None],
         });
         let banks = banks.collect();
         Self { loose: RaggedRows::new(kit), banks, most, shares: Vec::new(), turn: 0, failed: false }
@@ -152,10 +154,19 @@ impl BankRows {
         Ok(())
     }
 
-    /// The first layer from `layer` on that keeps its own keys, or the number of layers.
+    /// The first layer from `layer` on that keeps something of its own, or the number of layers.
     fn after(&self, layer: usize) -> usize {
         let rest = self.loose.kit().layers().iter().skip(layer);
-        layer + rest.take_while(|source| !matches!(source, Source::Own(_))).count()
+        layer + rest.take_while(|source| matches!(source, Source::Shared(_))).count()
+    }
+
+    fn check_turn(&self, operation: &'static str, layer: usize) -> Result<()> {
+        if !self.shares.is_empty() && !self.failed && layer == self.turn {
+            return Ok(());
+        }
+        let reason = if self.failed { "an append failed" } else { "it is another layer's turn" };
+        let reason = if self.shares.is_empty() { "no step is open" } else { reason };
+        Err(state(operation, format!("{reason}, got: {layer}")))
     }
 
     fn settle(&mut self, slot: Slot) {
@@ -253,17 +264,20 @@ impl Rows for BankRows {
     fn append(&mut self, layer: usize, keys: &Tensor, values: &Tensor) -> Result<()> {
         let kit = Rc::clone(self.kit());
         kit.own(layer)?;
-        if self.shares.is_empty() || self.failed || layer != self.turn {
-            let reason = if self.failed { "an append failed" } else { "it is another layer's turn" };
-            let reason = if self.shares.is_empty() { "no step is open" } else { reason };
-            return Err(state("append", format!("{reason}, got: {layer}")));
-        }
+        self.check_turn("append", layer)?;
         let appended = self.write(&mut Packed::new(&kit, layer, keys, values));
         self.failed = appended.is_err();
         if !self.failed {
             self.turn = self.after(layer + 1);
         }
         appended
+    }
+
+    fn recur(&mut self, layer: usize, inputs: &[Tensor], recurrence: &Rc<dyn Recurrence>) -> Result<Tensor> {
+        self.check_turn("recur", layer)?;
+        let outputs = self.loose.recur(layer, inputs, recurrence)?;
+        self.turn = self.after(layer + 1);
+        Ok(outputs)
     }
 
     fn views(&self, layer: usize) -> Result<Vec<View>> {

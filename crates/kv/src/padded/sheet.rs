@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn rows_that_end_together_write_side_by_side() {
-        for kind in [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3 }] {
+        for kind in [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3, keep: 0 }] {
             let (_, mut sheet, shares) = open(kind, &[7, 3, 5]);
             let write = |row: usize, column| KvWrite { tokens: row..row + 1, row, column };
             assert_eq!(sheet.writes(&shares).unwrap(), [0, 1, 2].map(|row| write(row, 0)));

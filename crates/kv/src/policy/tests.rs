@@ -7,7 +7,7 @@ use tandem_contracts::tensor::Affine;
 
 const SHAPE: LayerShape = LayerShape { heads: 2, key_width: 64, value_width: 64 };
 const FULL: Kind = Kind::Full(SHAPE);
-const WINDOW: Kind = Kind::Window { shape: SHAPE, window: 16 };
+const WINDOW: Kind = Kind::Window { shape: SHAPE, window: 16, keep: 0 };
 const RECURRENT: Kind =
     Kind::Recurrent(RecurrentShape { heads: 2, value_width: 8, key_width: 8, channels: 48, taps: 4 });
 const SHARED: Kind = Kind::Shared { donor: 0 };

@@ -2,8 +2,11 @@
 //!
 //! Invariant: joining, leaving and reordering move rows, never what they hold.
 
-use super::{Kit, Packed, RaggedRow, View};
-use crate::rows::{Part, Rows};
+use super::{Kit, Packed, RaggedRow, View, recur};
+use crate::{
+    recurrence::Recurrence,
+    rows::{Part, Rows},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
@@ -151,6 +154,19 @@ impl Rows for RaggedRows {
         self.append_kept(&mut Packed::new(&kit, layer, keys, values))
     }
 
+    fn recur(&mut self, layer: usize, inputs: &[Tensor], recurrence: &Rc<dyn Recurrence>) -> Result<Tensor> {
+        if self.step.is_empty() {
+            return Err(no_step());
+        }
+        let mut rows: BTreeMap<Slot, &mut RaggedRow> =
+            self.rows.iter_mut().map(|(&slot, row)| (slot, row)).collect();
+        let parts = self.step.iter().map(|part| {
+            let row = rows.remove(&part.slot).ok_or_else(|| missing(part.slot))?;
+            Ok((row, part.tokens.clone()))
+        });
+        recur(layer, inputs, recurrence, &mut parts.collect::<Result<Vec<_>>>()?)
+    }
+
     fn views(&self, layer: usize) -> Result<Vec<View>> {
         if self.step.is_empty() {
             return Err(no_step());
@@ -175,6 +191,9 @@ impl Rows for RaggedRows {
 
     fn commit(&mut self, keep: &[usize]) -> Result<Vec<Tensor>> {
         self.check_keep(keep)?;
+        // What can fail, before any row has changed.
+        let slots: Vec<Slot> = self.step.iter().map(|part| part.slot).collect();
+        slots.iter().zip(keep).try_for_each(|(&slot, &keep)| self.row_mut(slot)?.settle(keep))?;
         let mut planes = Vec::new();
         for (part, &keep) in std::mem::take(&mut self.step).iter().zip(keep) {
             let row = self.row_mut(part.slot)?;

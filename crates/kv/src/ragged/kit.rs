@@ -1,7 +1,8 @@
 //! A blueprint at work on a device: the codecs of every layer.
 
+use super::place::Place;
 use crate::{
-    Blueprint, Kind, LayerShape, Transition,
+    Blueprint, Kind, LayerShape, RecurrentShape, Transition,
     codec::{Codec, Field, Format, Scheme},
 };
 use std::{collections::HashMap, rc::Rc};
@@ -15,13 +16,15 @@ pub struct Kit {
     layers: Vec<Source>,
 }
 
-/// Where a layer finds its keys.
+/// Where a layer finds its keys, or that it has none.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// In its own planes.
     Own(Layout),
     /// In those of an earlier layer.
     Shared(usize),
+    /// It carries a state instead.
+    State(RecurrentShape),
 }
 
 /// A layer that keeps its own keys.
@@ -29,6 +32,8 @@ pub(crate) enum Source {
 pub(crate) struct Layout {
     pub(crate) shape: LayerShape,
     pub(crate) window: Option<usize>,
+    /// Of the window.
+    pub(crate) keep: usize,
     pub(crate) transition: Transition,
     before: Coders,
     after: Coders,
@@ -57,6 +62,11 @@ impl Coders {
 }
 
 impl Layout {
+    /// Where nothing lies yet.
+    pub(crate) fn place(&self) -> Place {
+        Place::new(self.window).keeping(self.keep)
+    }
+
     pub(crate) fn coders(&self, encoded: bool) -> &Coders {
         if encoded { &self.after } else { &self.before }
     }
@@ -71,7 +81,7 @@ impl Kit {
     /// Opens the codecs of a blueprint, each once.
     ///
     /// # Errors
-    /// A recurrent layer, whose state rows do not keep, or the device's own.
+    /// The device's own.
     pub fn open(device: &Device, blueprint: Blueprint) -> Result<Rc<Self>> {
         let mut opened = HashMap::new();
         let mut open = |format: Format, width: usize| -> Result<Rc<dyn Codec>> {
@@ -89,18 +99,16 @@ impl Kit {
         };
         let mut layers = Vec::new();
         for (&kind, &transition) in blueprint.kinds().iter().zip(blueprint.policy().layers()) {
-            let mut own = |shape, window| -> Result<Source> {
+            let mut own = |shape, window, keep| -> Result<Source> {
                 let before = coders(transition.scheme(0), shape)?;
                 let after = coders(transition.scheme(usize::MAX), shape)?;
-                Ok(Source::Own(Layout { shape, window, transition, before, after }))
+                Ok(Source::Own(Layout { shape, window, keep, transition, before, after }))
             };
             layers.push(match kind {
-                Kind::Full(shape) => own(shape, None)?,
-                Kind::Window { shape, window } => own(shape, Some(window))?,
+                Kind::Full(shape) => own(shape, None, 0)?,
+                Kind::Window { shape, window, keep } => own(shape, Some(window), keep)?,
                 Kind::Shared { donor } => Source::Shared(donor),
-                Kind::Recurrent(_) => {
-                    return Err(Error::new(ErrorKind::Unsupported, "kit", "rows keep no recurrent state"));
-                }
+                Kind::Recurrent(shape) => Source::State(shape),
             });
         }
         Ok(Rc::new(Self { device: Rc::clone(device), blueprint, layers }))
@@ -129,6 +137,18 @@ impl Kit {
                 "layer",
                 format!("layer {layer} keeps no keys of its own, but reads those of layer: {donor}"),
             )),
+            Some(Source::State(_)) => {
+                Err(Error::new(ErrorKind::State, "layer", format!("it has a state, and no keys: {layer}")))
+            }
+            None => Err(Error::index("layer", format!("no such layer: {layer}"))),
+        }
+    }
+
+    /// The shape of the state that a layer carries.
+    pub(super) fn state(&self, layer: usize) -> Result<RecurrentShape> {
+        match self.layers.get(layer) {
+            Some(Source::State(shape)) => Ok(*shape),
+            Some(_) => Err(Error::new(ErrorKind::State, "layer", format!("it carries no state: {layer}"))),
             None => Err(Error::index("layer", format!("no such layer: {layer}"))),
         }
     }

@@ -37,11 +37,7 @@ impl Stretch {
 
 impl Layer {
     pub(super) fn new(layout: &Layout) -> Self {
-        Self {
-            place: Place::new(layout.window),
-            store: Store::Empty,
-            encoded: layout.transition.boundary().is_none(),
-        }
+        Self { place: layout.place(), store: Store::Empty, encoded: layout.transition.boundary().is_none() }
     }
 
     /// Makes room for a step, and passes the transition if the step begins beyond it. Gives what says whether the
@@ -51,10 +47,11 @@ impl Layer {
     /// The device's own; what the layer holds means the same then.
     pub(crate) fn prepare(&mut self, kit: &Kit, layout: &Layout, step: Stretch) -> Result<Option<Tensor>> {
         let room = self.place.room(kit.blueprint().growth(), step.position, step.tokens);
-        let read = self.place.read_by(step.position);
+        // Nothing before it is read by the first query, or by one that sees itself alone.
+        let fresh = self.place.sight(step.position, 0).is_empty();
         if self.encoded || !layout.encodes(step.position) {
             if room != self.place {
-                let moves = if read.is_empty() { Vec::new() } else { room.moves(&self.place, read) };
+                let moves = room.moves(&self.place, step.position);
                 let fields = layout.coders(self.encoded).fields()?;
                 let of = (&fields[..], layout.shape.heads);
                 let planes = moved(kit.device(), of, room.capacity(), self.store.planes()?, &moves)?;
@@ -65,9 +62,9 @@ impl Layer {
         // What was stored plain is encoded whole, and evaluated before the next layer begins: at no time are there two
         // copies of more than one layer.
         let coders = layout.coders(true);
-        let made = if read.is_empty() { None } else { Some(self.encode(kit, layout, &read)?) };
+        let made = if fresh { None } else { Some(self.encode(kit, layout, step.position)?) };
         let (fields, sound) = made.map_or((Vec::new(), None), |made| (made.fields, made.sound));
-        let moves = if fields.is_empty() { Vec::new() } else { room.spread(read.clone()) };
+        let moves = if fields.is_empty() { Vec::new() } else { room.spread(step.position) };
         let of = (&coders.fields()?[..], layout.shape.heads);
         let planes = moved(kit.device(), of, room.capacity(), &fields, &moves)?;
         kit.device().eval(&planes.iter().collect::<Vec<_>>())?;
@@ -76,9 +73,9 @@ impl Layer {
         Ok(sound)
     }
 
-    /// Plain positions by the later scheme, `[1, heads, positions, extent]`.
-    fn encode(&self, kit: &Kit, layout: &Layout, positions: &Range<usize>) -> Result<Made> {
-        let plain = self.store.cut(kit.device(), &self.place.runs(positions.clone()))?;
+    /// What the query at `position` reads, plain before it, by the later scheme: `[1, heads, positions, extent]`.
+    fn encode(&self, kit: &Kit, layout: &Layout, position: usize) -> Result<Made> {
+        let plain = self.store.cut(kit.device(), &self.place.sight(position, 0))?;
         let [keys, values] = decode(layout.coders(false), &plain)?;
         encode(kit, layout.coders(true), &keys, &values)
     }

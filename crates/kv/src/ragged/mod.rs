@@ -7,6 +7,7 @@
 //!      |  \----- layer 1: ..
 //!      |
 //!      begin(n) -> append(layer, Packed) .. -> view(layer) .. -> commit(keep), or roll_back
+//!                  recur(layer, inputs)
 //! ```
 //!
 //! What a layer keeps (all of it, or a window) is decided in one place alone, how it is stored in the codecs alone,
@@ -14,18 +15,22 @@
 //! rows: no keys or values are copied.
 
 mod batch;
+mod cell;
 mod kit;
 mod layer;
 mod packed;
 mod place;
+mod recurrent;
 mod row;
 mod snapshot;
+mod sound;
 mod store;
 mod view;
 
 pub use batch::RaggedRows;
 pub use kit::Kit;
 pub use packed::Packed;
+pub use recurrent::recur;
 pub use row::RaggedRow;
 pub use view::View;
 

@@ -1,33 +1,46 @@
 //! One row.
 //!
-//! Invariants: a step is `begin`, one `append` for each layer that keeps keys, in order, and `commit`, which keeps all of
-//! its tokens or the first ones (a round of speculation is a step that is kept in part). The token count moves at
-//! `commit` alone. After a device failure during an append the row is unusable, says so in every later call, and has
-//! kept its count.
+//! Invariants: a step is `begin`, one `append` for each layer that keeps keys or one [`recur`](super::recur) for each that
+//! carries a state, in order, and `commit`, which keeps all of its tokens or the first ones (a round of speculation is a
+//! step that is kept in part). The token count moves at `commit` alone. After a device failure during an append the row
+//! is unusable, says so in every later call, and has kept its count.
 
 use super::{
+    cell::{Cell, Replay},
     kit::{Kit, Source},
     layer::{Layer, Stretch},
     packed::Packed,
+    sound::Sounds,
     store::lost,
     view::View,
 };
+use crate::recurrence::State;
 use std::{any::Any, ops::Range, rc::Rc};
 use tandem_contracts::{
     model::RowState,
-    tensor::{Dtype, Error, ErrorKind, Reduce, Result, Tensor},
+    tensor::{Error, ErrorKind, Result, Tensor},
 };
 
 /// What one sequence of tokens has left behind in the layers of a model.
 #[derive(Debug)]
 pub struct RaggedRow {
     kit: Rc<Kit>,
-    /// None for layers that read another's keys.
-    layers: Vec<Option<Layer>>,
+    layers: Vec<Kept>,
     tokens: usize,
     pending: Option<Pending>,
     /// Not taken yet.
-    sound: Vec<Sound>,
+    sound: Sounds,
+}
+
+/// What a row keeps of a layer.
+#[derive(Clone, Debug)]
+pub(crate) enum Kept {
+    /// Keys and values.
+    Keys(Layer),
+    /// A state.
+    State(Cell),
+    /// Nothing: the layer reads another's keys, or its own are kept elsewhere.
+    Nothing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,21 +52,15 @@ struct Pending {
     flags: usize,
 }
 
-/// Whether heads of this row could be stored: all of a boolean tensor, or some of its first axis.
-#[derive(Clone, Debug)]
-struct Sound {
-    heads: Tensor,
-    range: Option<Range<usize>>,
-}
-
 impl RaggedRow {
     /// An empty row. Nothing is allocated before the first step.
     pub fn new(kit: Rc<Kit>) -> Self {
         let layers = kit.layers().iter().map(|source| match source {
-            Source::Own(layout) => Some(Layer::new(layout)),
-            Source::Shared(_) => None,
+            Source::Own(layout) => Kept::Keys(Layer::new(layout)),
+            Source::State(_) => Kept::State(Cell::default()),
+            Source::Shared(_) => Kept::Nothing,
         });
-        Self { layers: layers.collect(), kit, tokens: 0, pending: None, sound: Vec::new() }
+        Self { layers: layers.collect(), kit, tokens: 0, pending: None, sound: Sounds::default() }
     }
 
     /// Tokens that it holds; those of an open step do not count.
@@ -66,24 +73,38 @@ impl RaggedRow {
         &self.kit
     }
 
-    /// Device bytes of its planes; those that a fork shares are counted in both.
+    /// Device bytes of its planes and states; those that a fork shares are counted in both. While a step is open, the
+    /// states after it take as much again.
     pub fn bytes(&self) -> usize {
-        self.own().map(|layer| layer.store.bytes()).sum()
+        let bytes = |layer: &Kept| match layer {
+            Kept::Keys(layer) => layer.store.bytes(),
+            Kept::State(cell) => cell.planes().map(|plane| plane.elements() * plane.dtype().size()).sum(),
+            Kept::Nothing => 0,
+        };
+        self.layers.iter().map(bytes).sum()
     }
 
-    /// Every plane that was allocated.
+    /// Every plane and state that was allocated.
     pub fn planes(&self) -> impl Iterator<Item = &Tensor> {
-        self.own().filter_map(|layer| layer.store.planes().ok()).flatten()
+        self.layers.iter().flat_map(|layer| {
+            let (keys, state) = match layer {
+                Kept::Keys(layer) => (layer.store.planes().ok(), None),
+                Kept::State(cell) => (None, Some(cell.planes())),
+                Kept::Nothing => (None, None),
+            };
+            keys.into_iter().flatten().chain(state.into_iter().flatten())
+        })
     }
 
-    /// Fewest tokens to which [`RaggedRow::trim`] can shorten it.
+    /// Fewest tokens to which [`RaggedRow::trim`] can shorten it: all of them where a layer carries a state.
     pub fn floor(&self) -> usize {
         let layers = self.layers.iter().zip(self.kit.layers());
         let floors = layers.filter_map(|(layer, source)| match (layer, source) {
-            (Some(layer), Source::Own(layout)) => {
+            (Kept::Keys(layer), Source::Own(layout)) => {
                 let converted = layout.transition.boundary().filter(|_| layer.encoded).unwrap_or(0);
                 Some(converted.max(layer.place.floor()))
             }
+            (Kept::State(_), _) => Some(self.tokens),
             _ => None,
         });
         floors.max().unwrap_or(0)
@@ -128,13 +149,17 @@ impl RaggedRow {
     pub fn begin(&mut self, tokens: usize) -> Result<()> {
         let step = self.check_begin(tokens)?;
         for (layer, source) in self.layers.iter_mut().zip(self.kit.layers()) {
-            if let (Some(layer), Source::Own(layout)) = (layer, source)
-                && let Some(heads) = layer.prepare(&self.kit, layout, step)?
-            {
-                self.sound.push(Sound { heads, range: None });
+            match (layer, source) {
+                (Kept::Keys(layer), Source::Own(layout)) => {
+                    if let Some(heads) = layer.prepare(&self.kit, layout, step)? {
+                        self.sound.note(heads, None);
+                    }
+                }
+                (Kept::State(cell), Source::State(shape)) => cell.begin(&self.kit, *shape)?,
+                _ => {}
             }
         }
-        self.pending = Some(Pending { step, layers: self.after(0), flags: self.sound.len() });
+        self.pending = Some(Pending { step, layers: self.after(0), flags: self.sound.count() });
         Ok(())
     }
 
@@ -159,13 +184,52 @@ impl RaggedRow {
                 format!("the step has {} tokens, got: {range:?}", step.tokens),
             ));
         }
-        if let Some(Some(layer)) = self.layers.get_mut(turn) {
+        if let Some(Kept::Keys(layer)) = self.layers.get_mut(turn) {
             let made = packed.made(layout.coders(layer.encoded))?;
             layer.append(&self.kit, &made.fields, &range, step)?;
-            self.sound.extend(made.sound.map(|heads| Sound { heads, range: Some(range) }));
+            if let Some(heads) = made.sound {
+                self.sound.note(heads, Some(range));
+            }
         }
         self.pending = Some(Pending { step, layers: self.after(turn + 1), flags });
         Ok(())
+    }
+
+    /// What the row's tokens before the open step left in a layer that carries a state.
+    ///
+    /// # Errors
+    /// No step is open, it is another layer's turn, the layer carries no state, or the range has another length.
+    pub(crate) fn carried(&self, layer: usize, range: &Range<usize>) -> Result<&State> {
+        let Pending { step, layers: turn, .. } = self.pending.ok_or_else(no_step)?;
+        self.kit.state(layer)?;
+        if layer != turn {
+            return Err(Error::new(ErrorKind::State, "recur", format!("layer {turn} is next, got: {layer}")));
+        }
+        if range.len() != step.tokens {
+            return Err(Error::index(
+                "recur",
+                format!("the step has {} tokens, got: {range:?}", step.tokens),
+            ));
+        }
+        let state = match self.layers.get(layer) {
+            Some(Kept::State(cell)) => cell.state(),
+            _ => None,
+        };
+        state.ok_or_else(no_step)
+    }
+
+    /// That a layer's state can be this.
+    pub(crate) fn check_state(&self, layer: usize, state: &State) -> Result<()> {
+        state.check(self.kit.state(layer)?, self.kit.blueprint().policy().dtype())
+    }
+
+    /// Takes the state that the open step leaves in the layer whose turn it is.
+    pub(crate) fn advance(&mut self, layer: usize, after: State, replay: Replay) {
+        let next = self.after(layer + 1);
+        if let (Some(Kept::State(cell)), Some(pending)) = (self.layers.get_mut(layer), &mut self.pending) {
+            cell.advance(after, replay);
+            pending.layers = next;
+        }
     }
 
     /// What attention reads in `layer` for the open step.
@@ -180,7 +244,7 @@ impl RaggedRow {
         };
         let layout = self.kit.own(owner)?;
         match self.layers.get(owner) {
-            Some(Some(layer)) if owner < layers => {
+            Some(Kept::Keys(layer)) if owner < layers => {
                 View::new(&self.kit, layer, layout.coders(layer.encoded), step)
             }
             _ => Err(Error::new(ErrorKind::State, "view", format!("layer was not appended to: {owner}"))),
@@ -194,22 +258,9 @@ impl RaggedRow {
     /// # Errors
     /// The device's own.
     pub fn take_sound(&mut self) -> Result<Option<Tensor>> {
-        let device = self.kit.device();
-        let mut flags = Vec::new();
-        for Sound { heads, range } in &self.sound {
-            let own = match range {
-                Some(range) => device.slice(heads, &[range.clone(), 0..heads.shape()[1]])?,
-                None => heads.clone(),
-            };
-            flags.push(device.reshape(&device.cast(&own, Dtype::I32)?, &[own.elements()])?);
-        }
-        if flags.is_empty() {
-            return Ok(None);
-        }
-        let all = device.concat(&flags.iter().collect::<Vec<_>>(), 0)?;
-        let least = device.reduce(Reduce::Minimum, &all, 0)?;
-        self.sound.clear();
-        Ok(Some(least))
+        let least = self.sound.least(self.kit.device())?;
+        self.sound = Sounds::default();
+        Ok(least)
     }
 
     /// Whether the step can be closed with its first `keep` tokens.
@@ -234,12 +285,31 @@ impl RaggedRow {
         Ok(())
     }
 
+    /// Does what closing the step with its first `keep` tokens needs of the device: states are carried again, from
+    /// before the step, with what is kept.
+    ///
+    /// # Errors
+    /// As [`RaggedRow::commit`].
+    pub(crate) fn settle(&mut self, keep: usize) -> Result<()> {
+        self.check_commit(keep)?;
+        self.layers.iter_mut().try_for_each(|layer| match layer {
+            Kept::State(cell) => cell.settle(&self.kit, keep),
+            Kept::Keys(_) | Kept::Nothing => Ok(()),
+        })
+    }
+
     /// Closes the step; its first `keep` tokens count from now on, and the rest is forgotten.
     ///
     /// # Errors
-    /// No step is open, a layer was not appended to, or the step has fewer tokens; the step stays open.
+    /// No step is open, a layer was not appended to, the step has fewer tokens, or the device's own where states are
+    /// carried again; the step stays open.
     pub fn commit(&mut self, keep: usize) -> Result<()> {
-        self.check_commit(keep)?;
+        self.settle(keep)?;
+        for layer in &mut self.layers {
+            if let Kept::State(cell) = layer {
+                cell.close();
+            }
+        }
         self.pending = None;
         self.tokens += keep;
         Ok(())
@@ -250,6 +320,11 @@ impl RaggedRow {
         if let Some(pending) = self.pending.take() {
             // What was encoded of the row itself stays so.
             self.sound.truncate(pending.flags);
+            for layer in &mut self.layers {
+                if let Kept::State(cell) = layer {
+                    cell.roll_back();
+                }
+            }
         }
     }
 
@@ -286,37 +361,45 @@ impl RaggedRow {
         })
     }
 
-    /// What a layer keeps; none where it is kept elsewhere, or by another layer.
+    /// The keys that a layer keeps; none where they are kept elsewhere, or by another layer.
     pub(crate) fn layer(&self, layer: usize) -> Option<&Layer> {
-        self.layers.get(layer)?.as_ref()
+        match self.layers.get(layer) {
+            Some(Kept::Keys(layer)) => Some(layer),
+            _ => None,
+        }
     }
 
     /// Puts a layer in, or takes it out: the row steps without it, and whoever keeps it must step it.
     pub(crate) fn keep_layer(&mut self, layer: usize, kept: Option<Layer>) {
         if let Some(held) = self.layers.get_mut(layer) {
-            *held = kept;
+            *held = kept.map_or(Kept::Nothing, Kept::Keys);
         }
     }
 
     /// Adds what says whether something of the row could be stored elsewhere: all of `heads`, or tokens of the step, those
     /// at `range` of the packed ones.
     pub(crate) fn note_sound(&mut self, heads: Tensor, range: Option<Range<usize>>) {
-        self.sound.push(Sound { heads, range });
+        self.sound.note(heads, range);
     }
 
     /// A row with these layers.
-    pub(super) fn stored(kit: Rc<Kit>, layers: Vec<Option<Layer>>, tokens: usize) -> Self {
-        Self { kit, layers, tokens, pending: None, sound: Vec::new() }
+    pub(crate) fn stored(kit: Rc<Kit>, layers: Vec<Kept>, tokens: usize) -> Self {
+        Self { kit, layers, tokens, pending: None, sound: Sounds::default() }
+    }
+
+    /// What it keeps of each layer.
+    pub(crate) fn layers(&self) -> &[Kept] {
+        &self.layers
     }
 
     /// Layers that keep their own keys.
-    pub(super) fn own(&self) -> impl Iterator<Item = &Layer> {
-        self.layers.iter().flatten()
+    fn own(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().filter_map(|layer| if let Kept::Keys(layer) = layer { Some(layer) } else { None })
     }
 
-    /// The first layer from `layer` on that keeps its own keys, or the number of layers.
+    /// The first layer from `layer` on that keeps something, or the number of layers.
     fn after(&self, layer: usize) -> usize {
-        let shared = self.layers.iter().skip(layer).take_while(|layer| layer.is_none());
+        let shared = self.layers.iter().skip(layer).take_while(|layer| matches!(layer, Kept::Nothing));
         layer + shared.count()
     }
 }
@@ -351,7 +434,7 @@ impl RowState for RaggedRow {
 mod tests {
     use super::*;
     use crate::{Blueprint, Kind, LayerShape, ragged::store::Store};
-    use tandem_contracts::fake;
+    use tandem_contracts::{fake, tensor::Dtype};
 
     #[test]
     fn a_lost_plane_makes_every_later_call_an_error() {
@@ -361,7 +444,8 @@ mod tests {
         let kit = Kit::open(&device, blueprint).unwrap();
         let mut row = RaggedRow::new(Rc::clone(&kit));
         row.begin(1).unwrap();
-        row.layers[0].as_mut().unwrap().store = Store::Lost;
+        let Kept::Keys(first) = &mut row.layers[0] else { panic!("a layer of keys") };
+        first.store = Store::Lost;
         let x = device.upload_f32(&[1.0, 2.0], &[1, 1, 2]).unwrap();
         let errors = [
             row.append(&mut Packed::new(&kit, 0, &x, &x), 0..1).unwrap_err(),

@@ -13,21 +13,23 @@
 //! The header: the model's name and the blueprint's signature (length and bytes each), length of the whole, tokens;
 //! then for each layer that keeps keys whether it is encoded, and for each plane its length and SHA-256. Numbers are
 //! little-endian, of 8 bytes, lengths within the header of 4. A plane is `[heads, positions, extent]`, of the positions
-//! that the row's next step reads and no others.
+//! that the row's next step reads and no others. A layer that carries a state has two planes, its tail and its matrix,
+//! unless the row is empty.
 //!
 //! Invariant: bytes are checked whole before a row is made of them. What is cut off, changed, of a later version, of
 //! another model or of other layers is an error that says so.
 
 use super::{
+    cell::Cell,
     kit::{Kit, Layout, Source},
     layer::Layer,
-    place::Place,
-    row::RaggedRow,
+    row::{Kept, RaggedRow},
     store::{Store, moved},
 };
+use crate::{RecurrentShape, recurrence::State};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
-use tandem_contracts::tensor::{Error, ErrorKind, Result, Tensor};
+use tandem_contracts::tensor::{Dtype, Error, ErrorKind, Result, Tensor};
 
 const MAGIC: &[u8; 8] = b"TANDEMKV";
 const VERSION: u32 = 1;
@@ -47,11 +49,18 @@ impl RaggedRow {
         self.check_idle()?;
         let device = self.kit().device();
         let mut layers = Vec::new();
-        for layer in self.own() {
-            let runs = layer.place.runs(layer.place.read_by(self.tokens()));
-            let planes = if runs.is_empty() { Vec::new() } else { layer.store.cut(device, &runs)? };
+        for layer in self.layers() {
+            let (encoded, planes) = match layer {
+                Kept::Keys(layer) => {
+                    let runs = layer.place.sight(self.tokens(), 0);
+                    let planes = if runs.is_empty() { Vec::new() } else { layer.store.cut(device, &runs)? };
+                    (Some(layer.encoded), planes)
+                }
+                Kept::State(cell) if self.tokens() > 0 => (None, cell.planes().cloned().collect()),
+                Kept::State(_) | Kept::Nothing => (None, Vec::new()),
+            };
             let planes = planes.iter().map(|plane| device.download(plane)).collect::<Result<Vec<_>>>()?;
-            layers.push((layer.encoded, planes));
+            layers.push((encoded, planes));
         }
         let signature = self.kit().blueprint().signature();
         // The header's length does not depend on the whole's, so that it can be measured first.
@@ -99,8 +108,13 @@ impl RaggedRow {
         let mut layers = Vec::new();
         for source in kit.layers() {
             layers.push(match source {
-                Source::Own(layout) => Some(read_layer(&kit, layout, tokens, &mut header, &mut planes)?),
-                Source::Shared(_) => None,
+                Source::Own(layout) => {
+                    Kept::Keys(read_layer(&kit, layout, tokens, &mut header, &mut planes)?)
+                }
+                Source::State(shape) => {
+                    Kept::State(read_state(&kit, *shape, tokens, &mut header, &mut planes)?)
+                }
+                Source::Shared(_) => Kept::Nothing,
             });
         }
         if !header.0.is_empty() || planes.at != bytes.len() {
@@ -114,7 +128,7 @@ fn header(
     model: &[u8],
     signature: &[u8],
     (end, tokens): (usize, usize),
-    layers: &[(bool, Vec<Vec<u8>>)],
+    layers: &[(Option<bool>, Vec<Vec<u8>>)],
 ) -> Result<Vec<u8>> {
     let mut header = Vec::new();
     for block in [model, signature] {
@@ -125,7 +139,7 @@ fn header(
         header.extend((number as u64).to_le_bytes());
     }
     for (encoded, planes) in layers {
-        header.push(u8::from(*encoded));
+        header.extend(encoded.map(u8::from));
         for plane in planes {
             header.extend((plane.len() as u64).to_le_bytes());
             header.extend(Sha256::digest(plane));
@@ -178,27 +192,50 @@ fn read_layer(
     if !possible {
         return Err(refused(&format!("a layer of {tokens} tokens cannot be encoded: {encoded}")));
     }
-    let fresh = Place::new(layout.window);
-    let positions = fresh.read_by(tokens);
-    if positions.is_empty() {
+    let fresh = layout.place();
+    let positions = fresh.reads(tokens).map(|range| range.len()).iter().sum();
+    if positions == 0 {
         return Ok(Layer { place: fresh, store: Store::Empty, encoded });
     }
     let fields = layout.coders(encoded).fields()?;
     let heads = layout.shape.heads;
     let mut held = Vec::new();
     for field in &fields {
-        let needed = heads.checked_mul(positions.len()).and_then(|heads| heads.checked_mul(field.bytes()));
+        let needed = heads.checked_mul(positions).and_then(|heads| heads.checked_mul(field.bytes()));
         let (length, hash) = (header.number()?, header.take(HASH)?);
         if needed != Some(length) {
             return Err(refused(&format!("{tokens} tokens do not have a plane of bytes: {length}")));
         }
-        let shape = [1, heads, positions.len(), field.extent];
+        let shape = [1, heads, positions, field.extent];
         held.push(kit.device().upload(planes.next(length, hash)?, field.dtype, &shape)?);
     }
     let place = fresh.room(kit.blueprint().growth(), tokens, 0);
     let of = (&fields[..], heads);
-    let planes: Vec<Tensor> = moved(kit.device(), of, place.capacity(), &held, &place.spread(positions))?;
+    let planes: Vec<Tensor> = moved(kit.device(), of, place.capacity(), &held, &place.spread(tokens))?;
     Ok(Layer { place, store: Store::Held(planes), encoded })
+}
+
+fn read_state(
+    kit: &Kit,
+    shape: RecurrentShape,
+    tokens: usize,
+    header: &mut Reader<'_>,
+    planes: &mut Planes<'_>,
+) -> Result<Cell> {
+    if tokens == 0 {
+        return Ok(Cell::default());
+    }
+    let mut read = |dtype: Dtype, shape: &[usize]| {
+        let needed = shape.iter().try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
+        let (length, hash) = (header.number()?, header.take(HASH)?);
+        if needed != Some(length) {
+            return Err(refused(&format!("a state of {shape:?} does not have a plane of bytes: {length}")));
+        }
+        kit.device().upload(planes.next(length, hash)?, dtype, shape)
+    };
+    let tail = read(kit.blueprint().policy().dtype(), &shape.tail())?;
+    let matrix = read(Dtype::F32, &shape.matrix())?;
+    Ok(Cell::stored(Some(State { tail, matrix })))
 }
 
 /// What is left of the header.

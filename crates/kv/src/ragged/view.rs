@@ -53,8 +53,7 @@ impl Held {
 impl View {
     /// Of a layer that has the step's tokens.
     pub(super) fn new(kit: &Kit, layer: &Layer, coders: &Coders, step: Stretch) -> Result<Self> {
-        let read = layer.place.read_by(step.position);
-        let runs = layer.place.runs(read.start..step.end());
+        let runs = layer.place.sight(step.position, step.tokens);
         Self::over(kit, coders, layer.store.planes()?, (step.position, runs))
     }
 

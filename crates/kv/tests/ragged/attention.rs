@@ -17,6 +17,7 @@ use tandem_kv::{
 };
 
 const WINDOW: usize = 70;
+const KEEP: usize = 5;
 const START: usize = 90;
 
 /// Queries of tokens: what their keys in another layer would be, twice the heads.
@@ -32,7 +33,8 @@ fn attend(naive: &Naive, views: &[[View; 2]], ranges: &[Range<usize>], tokens: &
     let layer = |layer: usize| {
         let spans: Vec<_> =
             views.iter().zip(ranges).map(|(view, range)| view[layer].span(range.clone())).collect();
-        let how = Attend { window: (layer == 1).then_some(WINDOW), ..Attend::causal(0.125) };
+        let whole = Attend::causal(0.125);
+        let how = if layer == 0 { whole } else { Attend { window: Some(WINDOW), keep: KEEP, ..whole } };
         device.download(&device.attend(&q, &spans, &how).unwrap()).unwrap()
     };
     [0, 1].map(layer).to_vec()
@@ -76,7 +78,7 @@ fn grown(naive: &Naive, row: usize, chunk: usize) -> RaggedRow {
 }
 
 fn check(device: &Device, scheme: Scheme) {
-    let kinds = [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: WINDOW }];
+    let kinds = [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: WINDOW, keep: KEEP }];
     let naive = Naive::new(kit(device, &kinds, Encoding::Uniform(scheme), START));
     let step = |row: usize| -> Vec<u32> { (0..ROWS[row].1).map(|at| token(row, ROWS[row].0 + at)).collect() };
     let mut batch: Vec<RaggedRow> = (0..ROWS.len()).map(|row| grown(&naive, row, 64)).collect();

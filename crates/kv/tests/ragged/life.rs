@@ -3,12 +3,13 @@
 use crate::{
     kit_of,
     naive::{Naive, Side, append, packed},
+    recurrent::inputs,
 };
 use proptest::prelude::*;
 use std::{fmt, num::NonZeroUsize, ops::Range, rc::Rc};
 use tandem_contracts::{
     model::Slot,
-    tensor::{Device, Dtype, ErrorKind},
+    tensor::{Device, Dtype, ErrorKind, Tensor},
 };
 use tandem_kv::{
     Kind,
@@ -141,8 +142,8 @@ impl Life {
 
     /// Parts of a step in which each row wants so many tokens, as far as no threshold forbids it, and packed tokens.
     fn plan(&mut self, wanted: impl Iterator<Item = usize>) -> (Vec<Part>, Vec<u32>) {
-        // Somebody else's tokens stand before those of the rows.
-        let mut tokens = vec![u32::MAX; 2];
+        // Somebody else's tokens stand before those of the rows; but a state belongs to every token.
+        let mut tokens = if self.carries() { Vec::new() } else { vec![u32::MAX; 2] };
         let mut parts = Vec::new();
         for ((slot, held), wanted) in self.held.iter().zip(wanted) {
             let limit = self.naive.kit.blueprint().policy().limit(held.len());
@@ -157,13 +158,26 @@ impl Life {
         (parts, tokens)
     }
 
-    /// Appends to the first `layers` layers that keep keys.
-    fn append(&mut self, tokens: &[u32], layers: usize) {
+    /// Whether a layer carries a state.
+    fn carries(&self) -> bool {
+        self.naive.kit.blueprint().kinds().iter().any(|kind| matches!(kind, Kind::Recurrent(_)))
+    }
+
+    /// Takes tokens through the first `layers` layers that keep something; gives the outputs of those that carry a state.
+    fn append(&mut self, tokens: &[u32], layers: usize) -> Vec<(usize, Tensor)> {
+        let mut outputs = Vec::new();
         for layer in self.naive.own().take(layers) {
+            if let Kind::Recurrent(_) = self.naive.kit.blueprint().kinds()[layer] {
+                let net = self.naive.alone.borrow_mut().net(&self.naive.kit, layer);
+                let inputs = inputs(&self.naive.kit, tokens, layer);
+                outputs.push((layer, self.rows.recur(layer, &inputs, &net).unwrap()));
+                continue;
+            }
             let [keys, values] =
                 [Side::Keys, Side::Values].map(|side| packed(&self.naive.kit, tokens, layer, side));
             self.rows.append(layer, &keys, &values).unwrap();
         }
+        outputs
     }
 
     fn begin(&mut self, parts: &[Part]) -> bool {
@@ -176,9 +190,15 @@ impl Life {
         }
     }
 
-    fn views(&self) -> Vec<Vec<View>> {
-        let layers = self.naive.kit.blueprint().kinds().len();
-        (0..layers).map(|layer| self.rows.views(layer).unwrap()).collect()
+    /// Of each layer that has keys.
+    fn views(&self) -> Vec<Option<Vec<View>>> {
+        let kinds = self.naive.kit.blueprint().kinds().iter().enumerate();
+        kinds
+            .map(|(layer, kind)| match kind {
+                Kind::Recurrent(_) => None,
+                _ => Some(self.rows.views(layer).unwrap()),
+            })
+            .collect()
     }
 
     fn step(&mut self, wanted: &[(usize, usize)]) {
@@ -186,7 +206,7 @@ impl Life {
         if parts.is_empty() || !self.begin(&parts) {
             return;
         }
-        self.append(&tokens, usize::MAX);
+        let outputs = self.append(&tokens, usize::MAX);
         let views = self.views();
         let sound = self.rows.sound().unwrap().map(|sound| sound.to_vec::<i32>().unwrap());
         assert!(sound.is_none_or(|sound| sound == vec![1; parts.len()]));
@@ -197,9 +217,14 @@ impl Life {
             let held = &mut self.held[of].1;
             let position = held.len();
             held.extend(&tokens[part.tokens.clone()]);
-            let own: Vec<View> = views.iter().map(|views| views[index].clone()).collect();
+            let own: Vec<Option<View>> =
+                views.iter().map(|views| views.as_ref().map(|views| views[index].clone())).collect();
             let positions: Range<usize> = position..position + count;
-            self.naive.check_views(&own, held, positions);
+            self.naive.check_views(&own, held, positions.clone());
+            for output in &outputs {
+                let (kit, step) = (&self.naive.kit, (&held[..], positions.clone()));
+                self.naive.alone.borrow_mut().check(kit, output, &part.tokens, step);
+            }
             // Mostly all, as in ordinary steps.
             let keep = if keep % 3 == 0 { keep % (count + 1) } else { count };
             held.truncate(position + keep);
@@ -251,6 +276,7 @@ impl Life {
             }
             row = RaggedRow::restore(Rc::clone(&self.naive.kit), MODEL, &bytes).unwrap();
         }
+        self.naive.alone.borrow_mut().check_states(&self.naive.kit, &row, &tokens);
         self.join(Some(row), tokens);
     }
 

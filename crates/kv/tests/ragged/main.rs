@@ -9,6 +9,7 @@ mod naive;
 mod padding;
 mod pool;
 mod property;
+mod recurrent;
 mod refusal;
 mod snapshot;
 mod turn;

@@ -51,7 +51,7 @@ fn rows_allocate_what_their_blueprint_projects() {
 #[test]
 fn windows_allocate_within_one_growth_of_it() {
     let device: Device = Fake::open();
-    let kinds = [Kind::Window { shape: SHAPE, window: 6 }];
+    let kinds = [Kind::Window { shape: SHAPE, window: 6, keep: 0 }];
     let kit = kit(&device, &kinds, Encoding::Uniform(affine(8)), 5);
     let naive = Naive::new(Rc::clone(&kit));
     let mut row = RaggedRow::new(Rc::clone(&kit));

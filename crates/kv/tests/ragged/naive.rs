@@ -1,11 +1,12 @@
 //! What a row must hold: its own tokens, each encoded by itself, and nothing that depends on anything else.
 
-use std::{collections::HashMap, ops::Range, rc::Rc};
+use crate::recurrent::{Alone, inputs};
+use std::{cell::RefCell, collections::HashMap, ops::Range, rc::Rc};
 use tandem_contracts::tensor::{Device, Plane, Run, Tensor};
 use tandem_kv::{
     Kind, LayerShape,
     codec::{Codec, Format},
-    ragged::{Kit, Packed, RaggedRow, View},
+    ragged::{Kit, Packed, RaggedRow, View, recur},
 };
 
 /// Keys or values.
@@ -27,11 +28,13 @@ enum History {
 /// Elements of a token in a layer: a hash, spread over -2 to 2.
 fn elements(shape: LayerShape, token: u32, layer: usize, side: Side) -> Vec<f32> {
     let seed = token.wrapping_mul(97).wrapping_add(layer as u32 * 2 + u32::from(side == Side::Values));
-    let element = |at: u32| {
-        let hash = (seed.wrapping_mul(0x9E37_79B1) ^ at.wrapping_mul(0x85EB_CA77)).wrapping_mul(0xC2B2_AE3D);
-        (hash >> 8) as f32 / (1 << 22) as f32 - 2.0
-    };
-    (0..(shape.heads * shape.key_width) as u32).map(element).collect()
+    (0..(shape.heads * shape.key_width) as u32).map(|at| hash(seed, at)).collect()
+}
+
+/// A number of -2 to 2.
+pub(crate) fn hash(seed: u32, at: u32) -> f32 {
+    let hash = (seed.wrapping_mul(0x9E37_79B1) ^ at.wrapping_mul(0x85EB_CA77)).wrapping_mul(0xC2B2_AE3D);
+    (hash >> 8) as f32 / (1 << 22) as f32 - 2.0
 }
 
 /// Packed `[tokens, heads, width]`.
@@ -46,21 +49,22 @@ pub(crate) struct Naive {
     pub(crate) kit: Rc<Kit>,
     known: HashMap<(u32, usize, Side, History), Vec<Vec<u8>>>,
     codecs: HashMap<(Format, usize), Rc<dyn Codec>>,
+    pub(crate) alone: RefCell<Alone>,
 }
 
 impl Naive {
     pub(crate) fn new(kit: Rc<Kit>) -> Self {
-        Self { kit, known: HashMap::new(), codecs: HashMap::new() }
+        Self { kit, known: HashMap::new(), codecs: HashMap::new(), alone: RefCell::default() }
     }
 
     pub(crate) fn device(&self) -> Device {
         Rc::clone(self.kit.device())
     }
 
-    /// Layers that keep their own keys.
+    /// Layers that keep something of their own.
     pub(crate) fn own(&self) -> impl Iterator<Item = usize> + use<> {
         let kinds = self.kit.blueprint().kinds().to_vec();
-        (0..kinds.len()).filter(move |&layer| kinds[layer].shape().is_some())
+        (0..kinds.len()).filter(move |&layer| !matches!(kinds[layer], Kind::Shared { .. }))
     }
 
     fn codec(&mut self, format: Format, width: usize) -> Rc<dyn Codec> {
@@ -101,22 +105,28 @@ impl Naive {
 
     /// Holds what attention reads in the open step of a row, whose tokens are these with the step's, to each token.
     pub(crate) fn check(&mut self, row: &RaggedRow, tokens: &[u32], step: Range<usize>) {
-        let views: Vec<View> =
-            (0..self.kit.blueprint().kinds().len()).map(|layer| row.view(layer).unwrap()).collect();
+        let layers = self.kit.blueprint().kinds().len();
+        let views: Vec<Option<View>> = (0..layers).map(|layer| row.view(layer).ok()).collect();
         self.check_views(&views, tokens, step);
     }
 
-    /// The same of a row that has these views, one for each layer.
-    pub(crate) fn check_views(&mut self, views: &[View], tokens: &[u32], step: Range<usize>) {
+    /// The same of a row that has these views, one for each layer that has keys.
+    pub(crate) fn check_views(&mut self, views: &[Option<View>], tokens: &[u32], step: Range<usize>) {
         let kinds = self.kit.blueprint().kinds().to_vec();
         for (layer, kind) in kinds.iter().enumerate() {
+            if let Kind::Recurrent(_) = kind {
+                continue;
+            }
             let owner = if let Kind::Shared { donor } = *kind { donor } else { layer };
-            let window = if let Kind::Window { window, .. } = kinds[owner] { window } else { usize::MAX };
-            let span = views[layer].span(7..9);
+            let (window, keep) = match kinds[owner] {
+                Kind::Window { window, keep, .. } => (window, keep),
+                _ => (usize::MAX, 0),
+            };
+            let span = views[layer].as_ref().unwrap().span(7..9);
             assert_eq!((span.queries.clone(), span.position), (7..9, step.start));
             let positions: Vec<usize> = span.runs.iter().flat_map(|run| run.positions.clone()).collect();
-            let first = (step.start + 1).saturating_sub(window);
-            assert_eq!(positions, (first..step.end).collect::<Vec<_>>(), "layer {layer}");
+            let read = |key: &usize| *key < keep || key.saturating_add(window - keep) > step.start;
+            assert_eq!(positions, (0..step.end).filter(read).collect::<Vec<_>>(), "layer {layer}");
             for (side, plane) in [(Side::Keys, span.keys), (Side::Values, span.values)] {
                 self.check_plane((owner, side), plane, span.runs, tokens, step.start);
             }
@@ -162,18 +172,27 @@ impl Naive {
     }
 }
 
-/// Appends packed tokens to the first `layers` layers that keep keys, of every row its own range.
+/// Appends packed tokens to the first `layers` layers that keep something, of every row its own range. Gives the outputs
+/// of those that carry a state; there all tokens must be some row's.
 pub(crate) fn append(
     naive: &Naive,
     rows: &mut [(&mut RaggedRow, Range<usize>)],
     tokens: &[u32],
     layers: usize,
-) {
+) -> Vec<(usize, Tensor)> {
+    let mut outputs = Vec::new();
     for layer in naive.own().take(layers) {
+        if let Kind::Recurrent(_) = naive.kit.blueprint().kinds()[layer] {
+            let net = naive.alone.borrow_mut().net(&naive.kit, layer);
+            let inputs = inputs(&naive.kit, tokens, layer);
+            outputs.push((layer, recur(layer, &inputs, &net, rows).unwrap()));
+            continue;
+        }
         let [keys, values] = [Side::Keys, Side::Values].map(|side| packed(&naive.kit, tokens, layer, side));
         let mut packed = Packed::new(&naive.kit, layer, &keys, &values);
         for (row, range) in rows.iter_mut() {
             row.append(&mut packed, range.clone()).unwrap();
         }
     }
+    outputs
 }

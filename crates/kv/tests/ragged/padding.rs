@@ -97,7 +97,7 @@ fn planes_are_as_wide_as_the_longest_row() {
 #[test]
 fn windows_stay_as_wide_as_a_window() {
     let device = cpu();
-    let kinds = [Kind::Window { shape: SHAPE, window: 6 }];
+    let kinds = [Kind::Window { shape: SHAPE, window: 6, keep: 0 }];
     let (naive, mut rows) = open(&device, &kinds, Scheme::plain(Dtype::Bf16), 0);
     for (slot, tokens) in [(1, 3), (2, 50), (3, 7)] {
         join(&naive, &mut *rows, slot);
@@ -224,7 +224,7 @@ fn attended(naive: &Naive, rows: &mut dyn Rows, last: &[(u32, usize, usize)]) ->
 /// Rows of any lengths, beside padding and leftovers that are not finite, attend as each does alone.
 #[test]
 fn nobody_reads_what_is_not_a_token() {
-    let kinds = [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: WINDOW }];
+    let kinds = [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: WINDOW, keep: 0 }];
     // Tokens before the step, and in it: some before the threshold, some at it, some beyond it and beyond the window.
     let last = [(1, 5, 3), (2, 90, 2), (3, 150, 1), (4, 80, 10), (5, 91, 1), (6, 0, 1)];
     for scheme in [Scheme::plain(Dtype::Bf16), affine(8), affine(4), Scheme::turbo(8, 3)] {

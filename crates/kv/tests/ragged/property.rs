@@ -3,6 +3,7 @@
 use crate::{
     SHAPE, affine,
     life::{Action, Layout, Model, actions, live, live_in},
+    recurrent::{DELTA, SHORT, SPACE},
 };
 use proptest::prelude::*;
 use tandem_contracts::{
@@ -16,7 +17,31 @@ const NARROW: LayerShape = LayerShape { heads: 2, key_width: 32, value_width: 32
 const FULL: Kind = Kind::Full(NARROW);
 
 fn window(window: usize) -> Kind {
-    Kind::Window { shape: NARROW, window }
+    Kind::Window { shape: NARROW, window, keep: 0 }
+}
+
+/// A window some of whose positions are the row's first ones.
+fn keeping() -> impl Strategy<Value = Kind> {
+    (2..10_usize, any::<usize>()).prop_map(|(window, keep)| Kind::Window {
+        shape: NARROW,
+        window,
+        keep: 1 + keep % (window - 1),
+    })
+}
+
+fn keeping_windows() -> impl Strategy<Value = Vec<Kind>> {
+    keeping().prop_map(|kind| vec![kind, FULL])
+}
+
+/// Layers that carry a state alone, and among others that read keys.
+fn states() -> impl Strategy<Value = Vec<Kind>> {
+    Just(vec![DELTA, SPACE, SHORT])
+}
+
+fn states_among_keys() -> impl Strategy<Value = Vec<Kind>> {
+    (keeping(), 1..10_usize).prop_map(|(kind, size)| {
+        vec![DELTA, kind, SPACE, Kind::Shared { donor: 1 }, window(size), SHORT, FULL]
+    })
 }
 
 fn dtype() -> impl Strategy<Value = Dtype> {
@@ -80,6 +105,21 @@ proptest! {
     }
 
     #[test]
+    fn ragged_windows_that_keep_first_positions(model in model(keeping_windows()), actions in actions()) {
+        on_the_cpu(&model, Layout::Ragged, &actions);
+    }
+
+    #[test]
+    fn ragged_states(model in model(states()), actions in actions()) {
+        on_the_cpu(&model, Layout::Ragged, &actions);
+    }
+
+    #[test]
+    fn ragged_states_among_keys(model in model(states_among_keys()), actions in actions()) {
+        on_the_cpu(&model, Layout::Ragged, &actions);
+    }
+
+    #[test]
     fn padded_whole_rows(model in model(whole()), layout in padded(), actions in actions()) {
         on_the_cpu(&model, layout, &actions);
     }
@@ -105,6 +145,16 @@ proptest! {
 
     #[test]
     fn on_a_lazy_device(model in model(windows()), layout in layout(), actions in actions()) {
+        live(&fake::open(), &model, layout, &actions);
+    }
+
+    #[test]
+    fn states_among_banks(model in model(states_among_keys()), layout in layout(), actions in actions()) {
+        on_the_cpu(&model, layout, &actions);
+    }
+
+    #[test]
+    fn states_on_a_lazy_device(model in model(states()), layout in layout(), actions in actions()) {
         live(&fake::open(), &model, layout, &actions);
     }
 

@@ -3,20 +3,22 @@
 use crate::{
     SHAPE, affine, kit,
     naive::{Naive, Side, append, packed},
+    recurrent::{SHORT, inputs},
 };
 use std::rc::Rc;
 use tandem_contracts::{
     fake,
-    tensor::{Device, Dtype, ErrorKind, Result, Tensor},
+    tensor::{Device, Dtype, ErrorKind, Result, Scalar, Tensor},
 };
 use tandem_kv::{
-    Blueprint, Kind, LayerShape, RecurrentShape,
+    Kind, LayerShape,
     policy::Encoding,
-    ragged::{Kit, Packed, RaggedRow},
+    ragged::{Packed, RaggedRow, recur},
+    recurrence::{Carried, Carry, Recurrence, State},
 };
 
 const KINDS: [Kind; 3] =
-    [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3 }, Kind::Shared { donor: 0 }];
+    [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3, keep: 0 }, Kind::Shared { donor: 0 }];
 
 fn open(start: usize) -> (Naive, RaggedRow) {
     let kit = kit(&fake::open(), &KINDS, Encoding::Uniform(affine(8)), start);
@@ -126,11 +128,70 @@ fn trims_below_what_is_kept() {
     assert_eq!(row.tokens(), 8);
 }
 
+/// A state has its turn, its range and its shape, and is never shortened.
 #[test]
-fn recurrent_layers() {
-    let state = RecurrentShape { heads: 1, value_width: 4, key_width: 4, channels: 12, taps: 4 };
-    let blueprint = Blueprint::plain(vec![Kind::Recurrent(state)], Dtype::F32).unwrap();
-    assert_eq!(kind(Kit::open(&fake::open(), blueprint)), ErrorKind::Unsupported);
+fn layers_that_carry_a_state() {
+    let device = fake::open();
+    let kit = kit(&device, &[SHORT, Kind::Full(SHAPE)], Encoding::None, 0);
+    let mut naive = Naive::new(Rc::clone(&kit));
+    let mut row = RaggedRow::new(Rc::clone(&kit));
+    let net = naive.alone.get_mut().net(&kit, 0);
+    let short = inputs(&kit, &[1, 2], 0);
+    let carry = |layer, row: &mut RaggedRow, tokens| recur(layer, &short, &net, &mut [(row, tokens)]);
+    assert_eq!(kind(carry(0, &mut row, 0..2)), ErrorKind::State, "no step is open");
+    row.begin(2).unwrap();
+    assert_eq!(kind(carry(1, &mut row, 0..2)), ErrorKind::State, "it has keys");
+    assert_eq!(kind(carry(2, &mut row, 0..2)), ErrorKind::Index, "there is none");
+    assert_eq!(kind(carry(0, &mut row, 0..1)), ErrorKind::Index, "another length");
+    assert_eq!(kind(row.view(0)), ErrorKind::State, "no keys");
+    let x = floats(&device, &[2, 2, 64]);
+    assert_eq!(kind(row.append(&mut Packed::new(&kit, 0, &x, &x), 0..2)), ErrorKind::State, "no keys");
+    carry(0, &mut row, 0..2).unwrap();
+    assert_eq!(kind(carry(0, &mut row, 0..2)), ErrorKind::State, "twice");
+    assert_eq!(kind(row.commit(2)), ErrorKind::State, "the other layer");
+    row.append(&mut Packed::new(&kit, 1, &x, &x), 0..2).unwrap();
+    assert_eq!(kind(row.commit(3)), ErrorKind::Index, "more than there are");
+    row.commit(1).unwrap();
+    assert_eq!((row.tokens(), row.floor()), (1, 1));
+    assert_eq!(kind(row.trim(0)), ErrorKind::Index);
+    row.trim(1).unwrap();
+    assert_eq!(row.bytes(), kit.blueprint().bytes(1));
+}
+
+/// States of another shape, or too few of them, are not taken.
+#[test]
+fn a_recurrence_that_gives_something_else() {
+    #[derive(Debug)]
+    struct Odd(Vec<State>);
+    impl Recurrence for Odd {
+        fn carry(&self, inputs: &[Tensor], _: &[Carried<'_>]) -> Result<Carry> {
+            Ok(Carry { outputs: inputs[0].clone(), states: self.0.clone() })
+        }
+    }
+    let device = fake::open();
+    let kit = kit(&device, &[SHORT], Encoding::None, 0);
+    let mut row = RaggedRow::new(Rc::clone(&kit));
+    row.begin(1).unwrap();
+    let zeros = |dtype, shape: &[usize]| device.full(Scalar::Float(0.0), dtype, shape).unwrap();
+    let (tail, matrix) = (zeros(Dtype::Bf16, &[2, 7]), zeros(Dtype::F32, &[0, 1, 1]));
+    let good = State { tail, matrix };
+    let odd = [
+        vec![],
+        vec![good.clone(), good.clone()],
+        vec![State { tail: zeros(Dtype::F32, &[2, 7]), ..good.clone() }],
+        vec![State { tail: zeros(Dtype::Bf16, &[3, 7]), ..good.clone() }],
+        vec![State { matrix: zeros(Dtype::F32, &[1, 1, 1]), ..good.clone() }],
+    ];
+    let x = [floats(&device, &[1, 7])];
+    let mut give = |states| {
+        let odd: Rc<dyn Recurrence> = Rc::new(Odd(states));
+        recur(0, &x, &odd, &mut [(&mut row, 0..1)])
+    };
+    for states in odd {
+        assert_eq!(kind(give(states)), ErrorKind::Shape);
+    }
+    give(vec![good]).unwrap();
+    row.commit(1).unwrap();
 }
 
 /// Elements that are not finite end the row that they belong to, not its company.

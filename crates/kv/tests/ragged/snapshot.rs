@@ -20,7 +20,7 @@ use tandem_kv::{
 const MODEL: &[u8] = b"a model";
 
 fn kinds(window: usize) -> [Kind; 3] {
-    [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window }, Kind::Shared { donor: 0 }]
+    [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window, keep: window / 3 }, Kind::Shared { donor: 0 }]
 }
 
 fn open(window: usize, scheme: Scheme, start: usize) -> Naive {

@@ -25,7 +25,8 @@ const LAYOUTS: [Layout; 5] =
 
 /// Two rows, 1 and 2, of three and of seven tokens.
 fn open(layout: Layout) -> (Naive, Box<dyn Rows>) {
-    let kinds = [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3 }, Kind::Shared { donor: 0 }];
+    let kinds =
+        [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3, keep: 0 }, Kind::Shared { donor: 0 }];
     let naive = Naive::new(kit(&fake::open(), &kinds, Encoding::Uniform(affine(8)), START));
     let mut rows = layout.open(&naive);
     for slot in [1, 2] {

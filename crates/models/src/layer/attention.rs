@@ -66,7 +66,7 @@ impl AttentionDeclaration {
         let shape = LayerShape { heads: self.shared_heads, key_width: self.width, value_width: self.width };
         match (self.donor, self.window) {
             (Some(donor), _) => Kind::Shared { donor },
-            (None, Some(window)) => Kind::Window { shape, window },
+            (None, Some(window)) => Kind::Window { shape, window, keep: 0 },
             (None, None) => Kind::Full(shape),
         }
     }
