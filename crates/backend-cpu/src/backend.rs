@@ -3,13 +3,13 @@
 use crate::device::CpuDevice;
 use crate::operation::{
     arithmetic, attention, attention::append, convolution, convolve, creation, elementwise, gate, index,
-    linear, matmul, norm, quantise, reduce, rope, scan, softmax, sort, view,
+    linear, matmul, norm, quantise, reduce, rope, scan, softmax, sort, turbo, view,
 };
 use std::ops::Range;
 use tandem_contracts::tensor::{
     Activation, Affine, Attend, Backend, Binary, Convolution, Device, DeviceId, Dtype, KvWrite, Linear,
     Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
-    Traits, Unary, Weight,
+    Traits, TurboBook, TurboKeys, TurboValues, Unary, Weight,
 };
 
 impl Backend for CpuDevice {
@@ -224,6 +224,22 @@ impl Backend for CpuDevice {
 
     fn scan(&self, how: &Scan<'_>, rows: &[StateSpan<'_>]) -> Result<Recurred> {
         scan::scan(self, how, rows)
+    }
+
+    fn hadamard(&self, x: &Tensor) -> Result<Tensor> {
+        turbo::hadamard(self, x)
+    }
+
+    fn finite(&self, x: &Tensor) -> Result<Tensor> {
+        turbo::finite(self, x)
+    }
+
+    fn encode_turbo_keys(&self, x: &Tensor, bits: u8) -> Result<TurboKeys> {
+        turbo::encode_turbo_keys(self, x, bits)
+    }
+
+    fn encode_turbo_values(&self, x: &Tensor, book: &TurboBook) -> Result<TurboValues> {
+        turbo::encode_turbo_values(self, x, book)
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {

@@ -20,4 +20,5 @@ pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod softmax;
 pub(crate) mod sort;
+pub(crate) mod turbo;
 pub(crate) mod view;

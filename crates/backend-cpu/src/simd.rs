@@ -43,6 +43,12 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn load_f16(self, from: &[f16; LANES]) -> Self::Lanes;
     /// Sixteen floats, widened.
     fn load_bf16(self, from: &[bf16; LANES]) -> Self::Lanes;
+    /// Sixteen bytes as numbers.
+    fn load_u8(self, from: &[u8; LANES]) -> Self::Lanes;
+    /// Sixteen signed bytes as numbers.
+    fn load_i8(self, from: &[u8; LANES]) -> Self::Lanes;
+    /// Lane `i` is the entry of `table` at the lowest four bits of `words[i / 8] >> shifts[i]`.
+    fn look_up(self, table: Self::Lanes, words: [u32; 2], shifts: &[u32; LANES]) -> Self::Lanes;
     /// Writes sixteen floats.
     fn store(self, to: &mut [f32; LANES], x: Self::Lanes);
     /// Writes sixteen floats, rounded to nearest, halves to even.
@@ -93,6 +99,9 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn transpose(self, xs: &[Self::Lanes; LANES]) -> [Self::Lanes; LANES];
     /// The largest lane; some lane where one is NaN.
     fn largest(self, x: Self::Lanes) -> f32;
+
+    /// Runs a kernel in a function of its own, so that the one it is called from stays of a size that compiles well.
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// Asks for the cache line at an address, which may be any. Changes nothing else.
     #[inline(always)]

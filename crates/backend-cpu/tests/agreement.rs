@@ -9,8 +9,8 @@ use std::num::NonZeroUsize;
 use tandem_backend_cpu::isa::Isa;
 use tandem_backend_cpu::{Options, open};
 use tandem_contracts::tensor::{
-    Activation, Attend, Binary, Convolution, Device, Dtype, Plane, Recurred, Reduce, Result, Rope, RowSpan,
-    Rule, Run, Scan, StateSpan, Tensor, Unary,
+    Activation, Affine, Attend, Binary, Convolution, Device, Dtype, Plane, Quantized, Recurred, Reduce,
+    Result, Rope, RowSpan, Rule, Run, Scan, StateSpan, Tensor, TurboBook, TurboKeys, TurboValues, Unary,
 };
 
 /// The portable device on one thread first, which the others are held to.
@@ -133,6 +133,81 @@ fn rotary_positions() {
             let positions = device.upload_i32(&positions, &[tokens])?;
             let x = tensor(device, seed, &[tokens, heads, 2 * pairs + 3], dtype)?;
             device.rope(x, &Rope { frequencies, interleaved, scale: 0.9 }, &positions)
+        })
+    });
+}
+
+#[test]
+fn codes() {
+    let devices = devices();
+    let shape = (1usize..20, prop::sample::select(vec![64usize, 128, 256]));
+    let bits = (prop::sample::select(vec![4u8, 8]), prop::sample::select(vec![2u8, 4, 5, 8]));
+    run(16, (shape, bits, dtype(), any::<u64>()), |((heads, width), (bits, key_bits), dtype, seed)| {
+        let x = |device: &Device| tensor(device, seed, &[heads, width], dtype);
+        let format = Affine { bits, group: 64 };
+        for plane in 0..3 {
+            agree(&devices, |device| {
+                let Quantized { codes, scales, biases, .. } = device.quantize(&x(device)?, format)?;
+                Ok([codes, scales, biases][plane].clone())
+            })?;
+            agree(&devices, |device| {
+                let TurboKeys { codes, scales, zeros, .. } =
+                    device.encode_turbo_keys(&x(device)?, key_bits)?;
+                Ok([codes, scales, zeros][plane].clone())
+            })?;
+            agree(&devices, |device| {
+                let book = book(device, [2, 3, 8][plane], width)?;
+                let TurboValues { codes, scales, .. } = device.encode_turbo_values(&x(device)?, &book)?;
+                Ok(if seed % 2 == 0 { codes } else { scales })
+            })?;
+        }
+        agree(&devices, |device| device.dequantize(&device.quantize(&x(device)?, format)?))?;
+        agree(&devices, |device| device.hadamard(&x(device)?))?;
+        agree(&devices, |device| device.finite(&x(device)?))
+    });
+}
+
+/// Levels over three deviations, and signs without a pattern.
+fn book(device: &Device, bits: u8, width: usize) -> Result<TurboBook> {
+    let count = 1usize << bits;
+    let levels: Vec<f32> = (0..count).map(|i| (i as f32 + 0.5) * 6.0 / count as f32 - 3.0).collect();
+    let boundaries: Vec<f32> = levels.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect();
+    let signs: Vec<f32> = numbers(7, width).iter().map(|x| 1f32.copysign(*x)).collect();
+    Ok(TurboBook {
+        bits,
+        levels: device.upload_f32(&levels, &[count])?,
+        boundaries: device.upload_f32(&boundaries, &[count - 1])?,
+        signs: device.upload_f32(&signs, &[width])?,
+    })
+}
+
+/// One row's attention over codes of every kind, for as many queries and heads as are read in place and as are not.
+#[test]
+fn attention_over_codes() {
+    let devices = devices();
+    let shape = (1usize..300, 1usize..4, 1usize..4, prop::sample::select(vec![64usize, 128]));
+    let bits = (prop::sample::select(vec![3u8, 4, 6, 8]), prop::sample::select(vec![2u8, 4, 5, 8]));
+    let strategy = (shape, bits, dtype(), any::<u64>());
+    run(16, strategy, |((length, shared, group, width), (bits, key_bits), dtype, seed)| {
+        let plane = |device: &Device, seed| tensor(device, seed, &[1, shared, length, width], dtype);
+        let runs = [Run { row: 0, column: 0, positions: 0..length }];
+        let queries = if seed % 2 == 0 { 1 } else { length.min(5) };
+        let attend = |device: &Device, keys: Plane<'_>, values: Plane<'_>| {
+            let q = tensor(device, seed ^ 3, &[queries, shared * group, width], Dtype::F32)?;
+            let span = RowSpan { queries: 0..queries, position: length - queries, keys, values, runs: &runs };
+            device.attend(&q, &[span], &Attend::causal(0.1))
+        };
+        agree(&devices, |device| {
+            let format = Affine { bits, group: 32 };
+            let keys = device.quantize(&plane(device, seed ^ 1)?, format)?;
+            let values = device.quantize(&plane(device, seed ^ 2)?, format)?;
+            attend(device, Plane::Affine(&keys), Plane::Affine(&values))
+        })?;
+        agree(&devices, |device| {
+            let keys = device.encode_turbo_keys(&plane(device, seed ^ 1)?, key_bits)?;
+            let book = book(device, [2, 3, 4, 8][length % 4], width)?;
+            let values = device.encode_turbo_values(&plane(device, seed ^ 2)?, &book)?;
+            attend(device, Plane::TurboKeys(&keys), Plane::TurboValues(&values))
         })
     });
 }

@@ -3,7 +3,8 @@
 //! Attention runs row by row: the row's live columns are cut out of its planes run by run and handed to MLX's fused
 //! kernel, with no mask where every query sees every key, with MLX's causal mode where the queries are the last
 //! positions and no window hides a key, and with a boolean mask otherwise. Columns that no query sees are not cut
-//! out. Scores with a soft cap have no fused kernel; they take the port's own body.
+//! out. Scores with a soft cap, and TurboQuant's codes, have no fused
+//! kernel; they take the port's own body.
 //!
 //! MLX's fused kernels for the GPU keep scores in f32. On a CPU there are none, and scores would be rounded to the
 //! queries' dtype, so that operands become f32 there.
@@ -26,14 +27,15 @@ pub(crate) fn attend(mlx: &Mlx, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'
     }
     let queries = mlx.array("attend", q)?;
     let sinks = how.sinks.map(|sinks| mlx.array("attend", sinks)).transpose()?;
-    let rows = rows
+    let read = rows
         .iter()
         .filter(|row| !row.queries.is_empty())
         .map(|row| {
             let (keys, values) = (stored(mlx, &row.keys)?, stored(mlx, &row.values)?);
-            Ok(Row { row, live: Live::new(row, how), keys, values })
+            Ok(keys.zip(values).map(|(keys, values)| Row { row, live: Live::new(row, how), keys, values }))
         })
-        .collect::<Result<Vec<_>>>()?;
+        .collect::<Result<Option<Vec<_>>>>()?;
+    let Some(rows) = read else { return fused::attend(&mlx.handle(), q, rows, how) };
     let scores = if mlx.prefers_f32() { Dtype::F32 } else { q.dtype() };
     mlx.build("attend", (shape, q.dtype()), |stream| {
         let queries = queries.as_dtype(native(scores))?;
@@ -85,13 +87,15 @@ enum Stored<'a> {
     Affine { planes: [&'a Array; 3], group: i32, bits: i32 },
 }
 
-fn stored<'a>(mlx: &Mlx, plane: &Plane<'a>) -> Result<Stored<'a>> {
+/// None for codes that MLX does not know.
+fn stored<'a>(mlx: &Mlx, plane: &Plane<'a>) -> Result<Option<Stored<'a>>> {
     match plane {
-        Plane::Plain(plane) => mlx.array("attend", plane).map(Stored::Plain),
+        Plane::Plain(plane) => Ok(Some(Stored::Plain(mlx.array("attend", plane)?))),
         Plane::Affine(plane) => {
             let (group, bits) = parameters(plane.format);
-            Ok(Stored::Affine { planes: planes(mlx, "attend", plane)?, group, bits })
+            Ok(Some(Stored::Affine { planes: planes(mlx, "attend", plane)?, group, bits }))
         }
+        Plane::TurboKeys(_) | Plane::TurboValues(_) => Ok(None),
     }
 }
 

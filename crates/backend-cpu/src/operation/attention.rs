@@ -16,6 +16,9 @@
 //! result  = o * (1 / l)
 //! ```
 //!
+//! Codes are read as f32: `fma(scale, code, bias)` of affine ones, `(code + zero) * scale` of TurboQuant's keys and
+//! `level * scale` of its values, whose result is then turned back: the Hadamard transform, then the signs.
+//!
 //! A block or segment without any score above `-inf` is passed over. Nothing else enters, so a query's bits
 //! depend on its own row alone: not on storage, company, chunks, threads or instruction set.
 //!

@@ -11,13 +11,14 @@
 //! ```
 //!
 //! Rounding is to nearest, halves to even. Scale and bias are then rounded to the dtype of `x`. Backwards,
-//! both steps of `scale * code + bias` are rounded to that dtype.
+//! `fma(scale, code, bias)` is rounded to that dtype.
 
 pub(crate) mod code;
 
 use crate::device::CpuDevice;
 use crate::number::{Real, with_real};
 use crate::pool::Disjoint;
+use crate::simd::{Kernel, LANES, Simd, dispatch};
 use crate::value::{Draft, Value};
 use tandem_contracts::tensor::{Affine, Dtype, Quantized, Result, Tensor, shape};
 
@@ -44,21 +45,42 @@ fn groups<T: Real>(device: &CpuDevice, format: Affine, from: &[T], planes: [&mut
         Disjoint::new(scales.elements::<T>()),
         Disjoint::new(biases.elements::<T>()),
     );
+    let isa = device.pool.isa();
     device.spread(scales.len(), 4 * group, |range| {
-        for index in range {
-            // SAFETY: groups do not overlap, and each belongs to one part.
-            let (codes, scale, bias) = unsafe {
-                (
-                    codes.range(index * words..(index + 1) * words),
-                    scales.range(index..index + 1),
-                    biases.range(index..index + 1),
-                )
-            };
-            let affine = Line::of(&from[index * group..(index + 1) * group], format.bits);
-            affine.codes(&from[index * group..(index + 1) * group], codes);
-            (scale[0], bias[0]) = (T::from_f32(affine.scale), T::from_f32(affine.bias));
-        }
+        let from = &from[range.start * group..range.end * group];
+        // SAFETY: groups do not overlap, and each belongs to one part.
+        let (codes, scales, biases) = unsafe {
+            let codes = codes.range(range.start * words..range.end * words);
+            (codes, scales.range(range.clone()), biases.range(range))
+        };
+        dispatch(isa, Encode { format, from, codes, scales, biases });
     });
+}
+
+/// Encodes groups that follow each other.
+struct Encode<'a, T> {
+    format: Affine,
+    from: &'a [T],
+    codes: &'a mut [u32],
+    scales: &'a mut [T],
+    biases: &'a mut [T],
+}
+
+impl<T: Real> Kernel for Encode<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (group, bits) = (usize::from(self.format.group), self.format.bits);
+        let words = self.format.words(group);
+        let groups = self.from.chunks_exact(group).zip(self.codes.chunks_exact_mut(words));
+        for (index, (from, codes)) in groups.enumerate() {
+            let from = from.as_chunks::<LANES>().0;
+            let line = Line::of(simd, from, bits);
+            line.codes(simd, from, codes);
+            (self.scales[index], self.biases[index]) = (T::from_f32(line.scale), T::from_f32(line.bias));
+        }
+    }
 }
 
 /// What stands for a group: `scale * code + bias`.
@@ -69,14 +91,19 @@ struct Line {
 }
 
 impl Line {
-    fn of<T: Real>(group: &[T], bits: u8) -> Self {
+    #[inline(always)]
+    fn of<S: Simd, T: Real>(simd: S, group: &[[T; LANES]], bits: u8) -> Self {
         const SMALLEST: f32 = 1e-7;
-        let (mut least, mut most) = (f32::INFINITY, f32::NEG_INFINITY);
-        for x in group.iter().map(|x| x.to_f32()) {
-            // Written so that NaN is passed over, as MLX does.
-            least = if x < least { x } else { least };
-            most = if x > most { x } else { most };
+        // Of the negative elements the largest is the least.
+        let none = simd.splat(f32::NEG_INFINITY);
+        let (mut least, mut most) = (none, none);
+        for x in group {
+            let x = T::load(simd, x);
+            // In this order NaN is passed over, as MLX does.
+            least = simd.max(simd.sub(simd.splat(0.0), x), least);
+            most = simd.max(x, most);
         }
+        let (least, most) = (-simd.largest(least), simd.largest(most));
         let below = least.abs() > most.abs();
         let size = (most - least) / Self::largest(bits);
         let size = if size < SMALLEST { SMALLEST } else { size };
@@ -93,14 +120,17 @@ impl Line {
         f32::from((1u16 << bits) - 1)
     }
 
-    fn codes<T: Real>(&self, group: &[T], words: &mut [u32]) {
-        let largest = Self::largest(self.bits);
-        let codes = group.iter().map(|x| {
-            let code = ((x.to_f32() - self.bias) / self.scale).round_ties_even();
-            let code = if code > 0.0 { code } else { 0.0 };
-            if code < largest { code as u32 } else { largest as u32 }
-        });
-        code::pack(self.bits, codes, words);
+    #[inline(always)]
+    fn codes<S: Simd, T: Real>(&self, simd: S, group: &[[T; LANES]], words: &mut [u32]) {
+        let (scale, bias) = (simd.splat(self.scale), simd.splat(self.bias));
+        let (zero, largest) = (simd.splat(0.0), simd.splat(Self::largest(self.bits)));
+        let mut codes = [0.0; 128];
+        for (x, codes) in group.iter().zip(codes.as_chunks_mut::<LANES>().0) {
+            let code = simd.round(simd.div(simd.sub(T::load(simd, x), bias), scale));
+            // NaN becomes 0.
+            simd.store(codes, simd.min(simd.max(code, zero), largest));
+        }
+        code::pack(self.bits, codes[..group.len() * LANES].iter().map(|&code| code as u32), words);
     }
 }
 
@@ -123,14 +153,40 @@ fn values<T: Real>(device: &CpuDevice, format: Affine, planes: [&Value; 3], draf
     let codes = codes.slice::<u32>().unwrap_or_default();
     let (scales, biases) = (scales.slice::<T>().unwrap_or_default(), biases.slice::<T>().unwrap_or_default());
     let to = Disjoint::new(draft.elements::<T>());
+    let isa = device.pool.isa();
     device.spread(scales.len(), 2 * group, |range| {
-        let mut unpacked = [0u8; 128];
-        let unpacked = &mut unpacked[..group];
-        for index in range {
-            // SAFETY: groups do not overlap, and each belongs to one part.
-            let to = unsafe { to.range(index * group..(index + 1) * group) };
-            code::unpack(format.bits, &codes[index * words..], unpacked);
-            code::apply(unpacked, scales[index], biases[index], to);
-        }
+        // SAFETY: groups do not overlap, and each belongs to one part.
+        let to = unsafe { to.range(range.start * group..range.end * group) };
+        let codes = &codes[range.start * words..range.end * words];
+        let (scales, biases) = (&scales[range.clone()], &biases[range]);
+        dispatch(isa, Decode { format, codes, scales, biases, to });
     });
+}
+
+/// Decodes groups that follow each other.
+struct Decode<'a, T> {
+    format: Affine,
+    codes: &'a [u32],
+    scales: &'a [T],
+    biases: &'a [T],
+    to: &'a mut [T],
+}
+
+impl<T: Real> Kernel for Decode<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let group = usize::from(self.format.group);
+        let words = self.format.words(group);
+        let mut unpacked = [0u8; 128];
+        for (index, to) in self.to.chunks_exact_mut(group).enumerate() {
+            code::unpack(self.format.bits, &self.codes[index * words..], &mut unpacked[..group]);
+            let (scale, bias) =
+                (simd.splat(self.scales[index].to_f32()), simd.splat(self.biases[index].to_f32()));
+            for (to, codes) in to.as_chunks_mut::<LANES>().0.iter_mut().zip(unpacked.as_chunks::<LANES>().0) {
+                T::store(simd, to, simd.fma(scale, simd.load_u8(codes), bias));
+            }
+        }
+    }
 }

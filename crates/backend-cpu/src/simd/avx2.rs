@@ -20,6 +20,16 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
 
+/// The same, never inlined.
+///
+/// # Safety
+/// As [`run`].
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn apart<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
 /// Methods of vectors that are one expression of intrinsics on each half.
 macro_rules! lanes {
     ($($name:ident($($argument:ident),*) $body:expr;)*) => {$(
@@ -91,6 +101,32 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> Pair {
+        // SAFETY: the array has the 16 bytes that are read.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.as_ptr().cast());
+            let high = _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes));
+            (_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), _mm256_cvtepi32_ps(high))
+        }
+    }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Pair {
+        // SAFETY: the array has the 16 bytes that are read.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.as_ptr().cast());
+            let high = _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes));
+            (_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), _mm256_cvtepi32_ps(high))
+        }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: Pair, words: [u32; 2], shifts: &[u32; LANES]) -> Pair {
+        let (low, high) = shifts.split_at(8);
+        (look_up_eight(table, words[0], low), look_up_eight(table, words[1], high))
+    }
+
+    #[inline(always)]
     fn store(self, to: &mut [f32; LANES], x: Pair) {
         // SAFETY: the array has the 64 bytes that are written.
         unsafe {
@@ -143,6 +179,12 @@ impl Simd for Avx2 {
     fn select(self, mask: Pair, a: Pair, b: Pair) -> Pair {
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe { (_mm256_blendv_ps(b.0, a.0, mask.0), _mm256_blendv_ps(b.1, a.1, mask.1)) }
+    }
+
+    #[inline(always)]
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { apart(kernel) }
     }
 
     #[inline(always)]
@@ -207,6 +249,21 @@ fn power(n: __m256) -> __m256 {
     unsafe {
         let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
         _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+    }
+}
+
+/// Entries of a table at the lowest four bits of a word shifted by each of eight distances.
+#[inline(always)]
+fn look_up_eight(table: Pair, word: u32, shifts: &[u32]) -> __m256 {
+    debug_assert_eq!(shifts.len(), 8);
+    // SAFETY: a token exists only where the machine has the instructions, and there are eight distances.
+    unsafe {
+        let shifts = _mm256_loadu_si256(shifts.as_ptr().cast());
+        let indices = _mm256_srlv_epi32(_mm256_set1_epi32(word as i32), shifts);
+        let low = _mm256_permutevar8x32_ps(table.0, indices);
+        let high = _mm256_permutevar8x32_ps(table.1, indices);
+        // The fourth bit, where blending looks for it.
+        _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(indices)))
     }
 }
 

@@ -17,6 +17,16 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
 
+/// The same, never inlined.
+///
+/// # Safety
+/// As [`run`].
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn apart<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
 /// Methods of vectors that are one expression of intrinsics.
 macro_rules! lanes {
     ($($name:ident($($argument:ident),*) $body:expr;)*) => {$(
@@ -74,6 +84,28 @@ impl Simd for Avx512 {
         let words = unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast())) };
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)) }
+    }
+
+    #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> __m512 {
+        // SAFETY: the array has the 16 bytes that are read.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> __m512 {
+        // SAFETY: the array has the 16 bytes that are read.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: __m512, words: [u32; 2], shifts: &[u32; LANES]) -> __m512 {
+        // SAFETY: the array has the 64 bytes that are read; permuting heeds the lowest four bits of an index.
+        unsafe {
+            let words = _mm512_mask_set1_epi32(_mm512_set1_epi32(words[0] as i32), 0xff00, words[1] as i32);
+            let indices = _mm512_srlv_epi32(words, _mm512_loadu_si512(shifts.as_ptr().cast()));
+            _mm512_permutexvar_ps(indices, table)
+        }
     }
 
     #[inline(always)]
@@ -171,6 +203,12 @@ impl Simd for Avx512 {
     fn largest(self, x: __m512) -> f32 {
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe { _mm512_reduce_max_ps(x) }
+    }
+
+    #[inline(always)]
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { apart(kernel) }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 //! On x86-64 this is the last resort (every fused step is a call to the system's library) and is kept small; elsewhere
 //! it is what there is, and is inlined so that the compiler turns the arrays into the machine's vectors.
 
-use super::{LANES, Simd};
+use super::{Kernel, LANES, Simd};
 use half::{bf16, f16};
 
 /// Needs nothing of the machine.
@@ -80,6 +80,25 @@ impl Simd for Portable {
         from.map(bf16::to_f32)
     }
 
+    #[inline]
+    fn load_u8(self, from: &[u8; LANES]) -> Lanes {
+        from.map(f32::from)
+    }
+
+    #[inline]
+    fn load_i8(self, from: &[u8; LANES]) -> Lanes {
+        from.map(|byte| f32::from(byte as i8))
+    }
+
+    #[inline]
+    fn look_up(self, table: Lanes, words: [u32; 2], shifts: &[u32; LANES]) -> Lanes {
+        let mut out = [0.0; LANES];
+        for (lane, out) in out.iter_mut().enumerate() {
+            *out = table[(words[lane / 8] >> shifts[lane]) as usize % LANES];
+        }
+        out
+    }
+
     #[inline(always)]
     fn store(self, to: &mut [f32; LANES], x: Lanes) {
         *to = x;
@@ -115,6 +134,11 @@ impl Simd for Portable {
         let mut out = b;
         out.iter_mut().zip(a).zip(mask).filter(|(_, mask)| *mask).for_each(|((out, a), _)| *out = a);
         out
+    }
+
+    #[inline(never)]
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
     }
 
     #[inline]

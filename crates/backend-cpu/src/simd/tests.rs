@@ -161,6 +161,17 @@ impl Kernel for Everything<'_> {
             simd.store(&mut lanes, column);
             out.extend(lanes);
         }
+        // Bytes and words as random as the lanes.
+        let words: [u32; LANES] = std::array::from_fn(|i| self.a[i].to_bits().wrapping_mul(0x9e37_79b1));
+        let bytes: [u8; LANES] = std::array::from_fn(|i| (words[i] >> 13) as u8);
+        let shifts: [u32; LANES] = std::array::from_fn(|i| words[i] >> 20 & 31);
+        for codes in
+            [simd.load_u8(&bytes), simd.load_i8(&bytes), simd.look_up(b, [words[0], words[9]], &shifts)]
+        {
+            let mut lanes = [0.0; LANES];
+            simd.store(&mut lanes, codes);
+            out.extend(lanes);
+        }
         let (mut half, mut brain) = ([f16::ZERO; LANES], [bf16::ZERO; LANES]);
         simd.store_f16(&mut half, a);
         simd.store_bf16(&mut brain, a);
@@ -181,6 +192,19 @@ fn number() -> impl Strategy<Value = f32> {
         2 => any::<f32>().prop_filter("finite", |x| x.is_finite()),
         1 => prop::sample::select(vec![0.0, -0.0, f32::INFINITY, 0.5, 1.5, 2.5, 65504.0, 65520.0, 1.0e-7]),
     ]
+}
+
+#[test]
+fn codes_by_hand() {
+    let bytes: [u8; LANES] = [0, 1, 127, 128, 255, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 200];
+    let unsigned = Portable.load_u8(&bytes);
+    assert_eq!((unsigned[3], unsigned[4], unsigned[15]), (128.0, 255.0, 200.0));
+    let signed = Portable.load_i8(&bytes);
+    assert_eq!((signed[2], signed[3], signed[4], signed[15]), (127.0, -128.0, -1.0, -56.0));
+    let table = std::array::from_fn(|i| 10.0 * i as f32);
+    let shifts = [0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28];
+    let found = Portable.look_up(table, [0x7654_3210, 0xfedc_ba98], &shifts);
+    assert_eq!(found, table);
 }
 
 proptest! {

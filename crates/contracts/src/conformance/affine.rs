@@ -73,6 +73,16 @@ impl Codes {
         })
     }
 
+    /// `fma(scale, code, bias)` in f32, rounded to the dtype of the scales.
+    pub(super) fn rounded(&self) -> Host {
+        let codes = self.codes();
+        let value = |index: &[usize]| {
+            let (scale, bias) = (self.of_group(&self.scales, index), self.of_group(&self.biases, index));
+            f64::from((scale as f32).mul_add(codes.at(index) as f32, bias as f32))
+        };
+        Host::build(self.scales.dtype, &codes.shape, value).rounded(self.scales.dtype)
+    }
+
     /// `|scale * code| + |bias|`: what a rounding of an intermediate result is relative to.
     pub(super) fn magnitudes(&self) -> Host {
         let codes = self.codes();

@@ -30,6 +30,7 @@ pub mod refusal;
 mod span;
 mod state;
 pub mod tolerance;
+pub mod turbo;
 pub mod unary;
 pub mod view;
 
@@ -145,6 +146,7 @@ pub fn all() -> impl Iterator<Item = &'static Behaviour> {
         fusion::BEHAVIOURS,
         attention::BEHAVIOURS,
         recurrence::BEHAVIOURS,
+        turbo::BEHAVIOURS,
         view::BEHAVIOURS,
         invariance::BEHAVIOURS,
         invariance::attention::BEHAVIOURS,

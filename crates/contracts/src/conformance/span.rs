@@ -6,7 +6,9 @@ use super::{
     host::Host,
     tolerance::{roundings, unit},
 };
-use crate::tensor::{Affine, Attend, Device, Dtype, Plane, Quantized, RowSpan, Run, Tensor};
+use crate::tensor::{
+    Affine, Attend, Device, Dtype, Plane, Quantized, RowSpan, Run, Tensor, TurboKeys, TurboValues,
+};
 use std::ops::Range;
 
 /// Keys or values on the host, `[rows, heads, columns, width]`.
@@ -20,6 +22,8 @@ pub(super) enum Cache {
 pub(super) enum Stored {
     Plain(Tensor),
     Affine(Quantized),
+    TurboKeys(TurboKeys),
+    TurboValues(TurboValues),
 }
 
 impl Cache {
@@ -59,6 +63,8 @@ impl Stored {
         match self {
             Self::Plain(plane) => Plane::Plain(plane),
             Self::Affine(plane) => Plane::Affine(plane),
+            Self::TurboKeys(plane) => Plane::TurboKeys(plane),
+            Self::TurboValues(plane) => Plane::TurboValues(plane),
         }
     }
 }

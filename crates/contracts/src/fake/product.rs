@@ -90,7 +90,8 @@ pub(super) fn dequantize(planes: &[&Value], format: Affine, dtype: Dtype, shape:
         dtype,
         shape,
         (0..count).map(|i| {
-            scales.float(i / group) * unpack(&codes.bytes, i * bits, bits) as f32 + biases.float(i / group)
+            let code = unpack(&codes.bytes, i * bits, bits) as f32;
+            scales.float(i / group).mul_add(code, biases.float(i / group))
         }),
     )
 }

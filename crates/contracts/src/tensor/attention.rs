@@ -7,7 +7,7 @@
 //! On an invariant device the keys of a query are summed in ascending position, in blocks cut at absolute multiples
 //! of [`BLOCK`] from the row's first token: neither storage, ring index, padding, chunk nor threads change the bits.
 
-use super::{Quantized, Tensor};
+use super::{Quantized, Tensor, TurboKeys, TurboValues, turbo};
 use std::ops::Range;
 
 /// Positions in one block of the one-pass softmax.
@@ -18,23 +18,28 @@ pub const BLOCK: usize = 64;
 pub enum Plane<'a> {
     /// Floats.
     Plain(&'a Tensor),
-    /// Affine codes along the width.
+    /// Affine codes along the width, each read as f32: `fma(scale, code, bias)`.
     Affine(&'a Quantized),
+    /// TurboQuant's keys, each read as f32: `(code + zero) * scale`.
+    TurboKeys(&'a TurboKeys),
+    /// TurboQuant's values, mixed in their rotated domain, `levels[code] * scale`, and turned back once for each query.
+    TurboValues(&'a TurboValues),
 }
 
 impl Plane<'_> {
     /// `[rows, heads, columns, width]`, codes counted as elements.
     pub fn shape(&self) -> Vec<usize> {
-        match self {
-            Self::Plain(plane) => plane.shape().to_vec(),
-            Self::Affine(plane) => {
-                let mut shape = plane.scales.shape().to_vec();
-                if let Some(width) = shape.last_mut() {
-                    *width *= plane.format.group as usize;
-                }
-                shape
-            }
+        let (factors, group) = match self {
+            Self::Plain(plane) => (*plane, 1),
+            Self::Affine(plane) => (&plane.scales, usize::from(plane.format.group)),
+            Self::TurboKeys(plane) => (&plane.scales, turbo::GROUP),
+            Self::TurboValues(plane) => (&plane.scales, turbo::GROUP),
+        };
+        let mut shape = factors.shape().to_vec();
+        if let Some(width) = shape.last_mut() {
+            *width *= group;
         }
+        shape
     }
 }
 

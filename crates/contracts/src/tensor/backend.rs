@@ -3,7 +3,7 @@
 use super::{
     Activation, Affine, Attend, Binary, Convolution, Device, DeviceId, Dtype, Element, KvWrite, Linear,
     Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
-    Traits, Unary, Weight, fused,
+    Traits, TurboBook, TurboKeys, TurboValues, Unary, Weight, fused,
 };
 use std::{fmt, ops::Range};
 
@@ -120,7 +120,8 @@ pub trait Backend: fmt::Debug {
     /// Affine codes along the last axis, as MLX's `quantize` gives them bit for bit.
     fn quantize(&self, x: &Tensor, format: Affine) -> Result<Quantized>;
 
-    /// `scale * code + bias`, in the dtype of the scales.
+    /// `fma(scale, code, bias)` in f32, rounded to the dtype of the scales. A device that is not invariant may round
+    /// the product first, to either.
     fn dequantize(&self, q: &Quantized) -> Result<Tensor>;
 
     /// Lays weights out for products. Parts are joined by their outputs (queries, keys and values; gate and up).
@@ -230,6 +231,26 @@ pub trait Backend: fmt::Debug {
     /// [`fused::scan`].
     fn scan(&self, how: &Scan<'_>, rows: &[StateSpan<'_>]) -> Result<Recurred> {
         fused::scan(&self.device(), how, rows)
+    }
+
+    /// The orthonormal Walsh-Hadamard transform along the last axis; see [`fused::hadamard`].
+    fn hadamard(&self, x: &Tensor) -> Result<Tensor> {
+        fused::hadamard(&self.device(), x)
+    }
+
+    /// Whether all elements of each head are finite: `[.., width]` gives booleans `[..]`; see [`fused::finite`].
+    fn finite(&self, x: &Tensor) -> Result<Tensor> {
+        fused::finite(&self.device(), x)
+    }
+
+    /// TurboQuant's codes of keys `[.., width]`; see [`fused::encode_turbo_keys`].
+    fn encode_turbo_keys(&self, x: &Tensor, bits: u8) -> Result<TurboKeys> {
+        fused::encode_turbo_keys(&self.device(), x, bits)
+    }
+
+    /// TurboQuant's codes of values `[.., width]`; see [`fused::encode_turbo_values`].
+    fn encode_turbo_values(&self, x: &Tensor, book: &TurboBook) -> Result<TurboValues> {
+        fused::encode_turbo_values(&self.device(), x, book)
     }
 
     /// `rms_norm`, then `linear`.

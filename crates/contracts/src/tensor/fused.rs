@@ -3,10 +3,18 @@
 mod recurrence;
 
 pub use recurrence::{convolve, scan};
+mod hadamard;
+mod stream;
+mod turbo;
+
+pub use hadamard::{finite, hadamard, hadamard_norm};
+pub use turbo::{
+    EPSILON, encode_turbo_keys, encode_turbo_values, turbo_key_range, turbo_keys, turbo_values, turn_back,
+};
 
 use super::{
     Activation, Attend, Binary, Device, Dtype, Error, KvWrite, Plane, Quantized, Result, RowSpan, Scalar,
-    Tensor, Unary, shape,
+    Tensor, TurboKeys, TurboValues, Unary, shape,
 };
 use std::ops::Range;
 
@@ -76,7 +84,8 @@ fn half_plus(device: &Device, x: Tensor) -> Result<Tensor> {
 }
 
 /// Attention row by row: gathers the row's live keys and values in order of position, then scores, mask, softmax
-/// in f32, and the weighted sum.
+/// in f32, and the weighted sum. Codes are read as f32, `fma(scale, code, bias)`, whatever the dtype of the scales;
+/// TurboQuant's values are mixed as they lie, rotated, and the result is turned back, in f32.
 ///
 /// # Errors
 /// As [`shape::attend`].
@@ -115,6 +124,10 @@ fn attend_row(device: &Device, q: &Tensor, row: &RowSpan<'_>, how: &Attend<'_>) 
     let weights = weigh(device, &scores, how.sinks)?;
     let weights = device.reshape(&weights, &[shared, group * count, length])?;
     let mixed = device.reshape(&device.matmul(&weights, &values)?, &[heads, count, value_width])?;
+    let mixed = match &row.values {
+        Plane::TurboValues(values) => turn_back(device, &mixed, &values.book.signs)?,
+        _ => mixed,
+    };
     device.cast(&device.transpose(&mixed, &[1, 0, 2])?, q.dtype())
 }
 
@@ -140,15 +153,28 @@ fn live(device: &Device, plane: &Plane<'_>, row: &RowSpan<'_>) -> Result<Tensor>
         .runs
         .iter()
         .map(|run| {
-            let columns = run.column..run.column + run.positions.len();
+            let own =
+                |plane: &Tensor| cut(device, plane, run.row, run.column..run.column + run.positions.len());
             match plane {
-                Plane::Plain(plane) => cut(device, plane, run.row, columns),
-                Plane::Affine(plane) => device.dequantize(&Quantized {
-                    codes: cut(device, &plane.codes, run.row, columns.clone())?,
-                    scales: cut(device, &plane.scales, run.row, columns.clone())?,
-                    biases: cut(device, &plane.biases, run.row, columns)?,
-                    format: plane.format,
-                }),
+                Plane::Plain(plane) => own(plane),
+                Plane::Affine(plane) => {
+                    let factor = |plane: &Tensor| device.cast(&own(plane)?, Dtype::F32);
+                    device.dequantize(&Quantized {
+                        scales: factor(&plane.scales)?,
+                        biases: factor(&plane.biases)?,
+                        codes: own(&plane.codes)?,
+                        format: plane.format,
+                    })
+                }
+                Plane::TurboKeys(plane) => {
+                    let (codes, scales, zeros) =
+                        (own(&plane.codes)?, own(&plane.scales)?, own(&plane.zeros)?);
+                    turbo_keys(device, &TurboKeys { bits: plane.bits, codes, scales, zeros })
+                }
+                Plane::TurboValues(plane) => {
+                    let (codes, scales) = (own(&plane.codes)?, own(&plane.scales)?);
+                    turbo_values(device, &TurboValues { book: plane.book.clone(), codes, scales })
+                }
             }
         })
         .collect::<Result<Vec<_>>>()?;

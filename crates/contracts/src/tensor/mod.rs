@@ -39,6 +39,7 @@ mod linear;
 mod operation;
 pub mod recurrence;
 pub mod shape;
+pub mod turbo;
 
 pub use attention::{Attend, KvWrite, Plane, RowSpan, Run};
 pub use backend::Backend;
@@ -48,3 +49,4 @@ pub use handle::{Device, DeviceId, OpenDevice, Storage, Tensor};
 pub use linear::{Activation, Affine, Linear, Prepared, Quantized, Weight};
 pub use operation::{Binary, Memory, Precision, Reduce, Rope, Scalar, Traits, Unary};
 pub use recurrence::{Convolution, Recurred, Rule, Scan, StateSpan};
+pub use turbo::{TurboBook, TurboKeys, TurboValues};

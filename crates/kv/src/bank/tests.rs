@@ -81,7 +81,7 @@ impl Bank for Frail {
     }
 
     fn view(&self, share: &Share) -> Result<View> {
-        View::over(&self.scope.kit, self.scope.coders()?, &[], (share.step.position, Vec::new()))
+        View::over(self.scope.coders()?, &[], (share.step.position, Vec::new()))
     }
 
     fn settle(&mut self, slot: Slot, _: usize) {

@@ -1,6 +1,6 @@
 //! Affine codes in MLX's layout: what `quantize` of the same values gives, bit for bit.
 
-use super::{Codec, Format, all_finite, check_fields, check_input};
+use super::{Codec, Format, Held, all_finite, check_fields, check_input};
 use tandem_contracts::tensor::{Affine, Device, Dtype, Quantized, Result, Tensor};
 
 /// The codec behind [`Format::Affine`].
@@ -10,6 +10,18 @@ pub(super) struct AffineCodec {
     pub(super) affine: Affine,
     pub(super) dtype: Dtype,
     pub(super) width: usize,
+}
+
+impl AffineCodec {
+    fn quantized(&self, fields: &[Tensor]) -> Result<Quantized> {
+        check_fields(self.format(), self.width, fields)?;
+        Ok(Quantized {
+            codes: fields[0].clone(),
+            scales: fields[1].clone(),
+            biases: fields[2].clone(),
+            format: self.affine,
+        })
+    }
 }
 
 impl Codec for AffineCodec {
@@ -36,12 +48,10 @@ impl Codec for AffineCodec {
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {
-        check_fields(self.format(), self.width, fields)?;
-        self.device.dequantize(&Quantized {
-            codes: fields[0].clone(),
-            scales: fields[1].clone(),
-            biases: fields[2].clone(),
-            format: self.affine,
-        })
+        self.device.dequantize(&self.quantized(fields)?)
+    }
+
+    fn held(&self, fields: &[Tensor]) -> Result<Held> {
+        self.quantized(fields).map(Held::Affine)
     }
 }

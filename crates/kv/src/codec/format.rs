@@ -1,12 +1,10 @@
 //! How keys or values are stored, as a value: what there is to store, and how many bytes it takes.
 
 use std::fmt;
-use tandem_contracts::tensor::{Affine, Dtype, Error, ErrorKind, Result};
+use tandem_contracts::tensor::{Affine, Dtype, Error, ErrorKind, Result, turbo};
 
 /// Widest head: far beyond any model's, and its bytes are countable.
 const WIDEST: usize = 1 << 20;
-/// Elements of a head that share a scale in TurboQuant.
-pub(super) const TURBO_GROUP: usize = 32;
 /// Head widths that TurboQuant takes.
 const TURBO_WIDTHS: [usize; 4] = [64, 128, 256, 512];
 const TURBO_KEY_BITS: [u8; 4] = [2, 4, 5, 8];
@@ -107,7 +105,7 @@ impl Format {
     pub fn fields(self, width: usize) -> Result<Vec<Field>> {
         self.check(width)?;
         let field = |dtype, extent| Field { dtype, extent };
-        let turbo_scales = field(Dtype::F16, width / TURBO_GROUP);
+        let turbo_scales = field(Dtype::F16, width / turbo::GROUP);
         Ok(match self {
             Self::Plain(dtype) => vec![field(dtype, width)],
             Self::Affine { affine, dtype } => {

@@ -21,16 +21,18 @@
 
 mod affine;
 mod format;
+mod held;
 mod plain;
 mod scheme;
 mod turbo;
 
 pub use format::{Field, Format};
+pub use held::Held;
 pub use scheme::Scheme;
 pub use turbo::levels;
 
 use std::{fmt, rc::Rc};
-use tandem_contracts::tensor::{Binary, Device, Error, Reduce, Result, Scalar, Tensor};
+use tandem_contracts::tensor::{Binary, Device, Error, Result, Tensor};
 
 /// A format at work on one device, for heads of one width.
 pub trait Codec: fmt::Debug {
@@ -60,22 +62,12 @@ pub trait Codec: fmt::Debug {
     /// Fields of another number, shape or dtype than the format's, or the device's own.
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor>;
 
-    /// Like [`Codec::decode`], but the codec may leave out what is linear and common to all tokens, so that attention
-    /// mixes such values and [`Codec::settle`] catches up once for each query. Not bit-equal to decoding first.
+    /// Fields as the plane that attention reads, codes as they are. Not bit-equal to decoding first: codes are read as
+    /// f32, and TurboQuant's values are turned back after they were mixed; see [`tandem_contracts::tensor::Plane`].
     ///
     /// # Errors
     /// As [`Codec::decode`].
-    fn decode_deferred(&self, fields: &[Tensor]) -> Result<Tensor> {
-        self.decode(fields)
-    }
-
-    /// Finishes what attention has mixed from deferred values, `[.., width]`.
-    ///
-    /// # Errors
-    /// Another last axis or no float dtype, or the device's own.
-    fn settle(&self, mixed: Tensor) -> Result<Tensor> {
-        Ok(mixed)
-    }
+    fn held(&self, fields: &[Tensor]) -> Result<Held>;
 }
 
 impl Format {
@@ -89,7 +81,7 @@ impl Format {
         Ok(match self {
             Self::Plain(dtype) => Rc::new(plain::Plain { device, dtype, width }),
             Self::Affine { affine, dtype } => Rc::new(affine::AffineCodec { device, affine, dtype, width }),
-            Self::TurboKeys { bits } => Rc::new(turbo::Keys::open(device, bits, width)?),
+            Self::TurboKeys { bits } => Rc::new(turbo::Keys { device, bits, width }),
             Self::TurboValues { bits } => Rc::new(turbo::Values::open(device, bits, width)?),
         })
     }
@@ -122,21 +114,9 @@ fn check_fields(format: Format, width: usize, fields: &[Tensor]) -> Result<()> {
     Err(Error::shape("decode", format!("needs {needed:?}, got: {fields:?}")))
 }
 
-/// Whether all of the last axis is finite: floats `[.., n]` give booleans `[..]`.
-fn finite(device: &Device, x: &Tensor) -> Result<Tensor> {
-    let zero = device.full(Scalar::Float(0.0), x.dtype(), &[])?;
-    // Zero times a finite number is zero, times any other it is NaN, and a sum keeps NaN.
-    let product = device.binary(Binary::Multiply, x.clone(), &zero)?;
-    let (last, leading) = x.shape().split_last().ok_or_else(|| Error::shape("finite", "needs an axis"))?;
-    debug_assert!(*last > 0, "formats have no empty fields");
-    let sum = device.reduce(Reduce::Sum, &product, leading.len())?;
-    let equal = device.binary(Binary::Equal, sum, &zero)?;
-    device.reshape(&equal, leading)
-}
-
 /// Whether all of the last axis of each is finite, `[..]`.
 fn all_finite(device: &Device, first: &Tensor, others: &[&Tensor]) -> Result<Tensor> {
     others
         .iter()
-        .try_fold(finite(device, first)?, |sound, x| device.binary(Binary::And, sound, &finite(device, x)?))
+        .try_fold(device.finite(first)?, |sound, x| device.binary(Binary::And, sound, &device.finite(x)?))
 }

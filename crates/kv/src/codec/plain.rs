@@ -1,6 +1,6 @@
 //! Elements as they are, in the format's dtype.
 
-use super::{Codec, Format, check_fields, check_input, finite};
+use super::{Codec, Format, Held, check_fields, check_input};
 use tandem_contracts::tensor::{Device, Dtype, Result, Tensor};
 
 /// The codec that keeps elements.
@@ -29,11 +29,15 @@ impl Codec for Plain {
         check_input("sound", x, self.width)?;
         check_fields(self.format(), self.width, fields)?;
         // A number beyond the dtype's range has become infinite.
-        finite(&self.device, &fields[0])
+        self.device.finite(&fields[0])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {
         check_fields(self.format(), self.width, fields)?;
         Ok(fields[0].clone())
+    }
+
+    fn held(&self, fields: &[Tensor]) -> Result<Held> {
+        self.decode(fields).map(Held::Plain)
     }
 }

@@ -225,7 +225,7 @@ impl Bank for Sheet {
         let read = self.scope.read_by(share.step.position)?;
         let runs = self.seat(share.slot)?.runs(read.start..share.step.end(), self.columns);
         let coders = self.scope.coders()?;
-        View::over(&self.scope.kit, coders, self.store.planes()?, (share.step.position, runs))
+        View::over(coders, self.store.planes()?, (share.step.position, runs))
     }
 
     fn settle(&mut self, slot: Slot, tokens: usize) {

@@ -262,7 +262,7 @@ impl Bank for Pool {
     fn view(&self, share: &Share) -> Result<View> {
         let runs = self.table(share.slot)?.runs(0..share.step.end(), self.block());
         let coders = self.scope.coders()?;
-        View::over(&self.scope.kit, coders, self.store.planes()?, (share.step.position, runs))
+        View::over(coders, self.store.planes()?, (share.step.position, runs))
     }
 
     fn settle(&mut self, slot: Slot, tokens: usize) {

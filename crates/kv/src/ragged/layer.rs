@@ -101,7 +101,7 @@ impl Layer {
 }
 
 /// Keys and values behind the fields of both.
-pub(super) fn decode(coders: &Coders, fields: &[Tensor]) -> Result<[Tensor; 2]> {
+fn decode(coders: &Coders, fields: &[Tensor]) -> Result<[Tensor; 2]> {
     let (keys, values) = fields.split_at(coders.key_fields()?.min(fields.len()));
     Ok([coders.keys.decode(keys)?, coders.values.decode(values)?])
 }

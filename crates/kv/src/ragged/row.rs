@@ -244,9 +244,7 @@ impl RaggedRow {
         };
         let layout = self.kit.own(owner)?;
         match self.layers.get(owner) {
-            Some(Kept::Keys(layer)) if owner < layers => {
-                View::new(&self.kit, layer, layout.coders(layer.encoded), step)
-            }
+            Some(Kept::Keys(layer)) if owner < layers => View::new(layer, layout.coders(layer.encoded), step),
             _ => Err(Error::new(ErrorKind::State, "view", format!("layer was not appended to: {owner}"))),
         }
     }

@@ -69,7 +69,7 @@ impl Store {
 }
 
 /// The columns of these runs of planes `[rows, heads, columns, extent]`, one after the other.
-pub(crate) fn cut(device: &Device, planes: &[Tensor], runs: &[Run]) -> Result<Vec<Tensor>> {
+fn cut(device: &Device, planes: &[Tensor], runs: &[Run]) -> Result<Vec<Tensor>> {
     let cut = |plane: &Tensor| {
         let pieces =
             runs.iter().map(|run| columns(device, plane, run.row, (run.column, run.positions.len())));

@@ -7,13 +7,13 @@ use crate::{
 use std::rc::Rc;
 use tandem_contracts::{
     fake::Fake,
-    tensor::{Backend, Device, Dtype},
+    tensor::{Attend, Backend, Device, Dtype},
 };
 use tandem_kv::{
-    Blueprint, Kind,
+    Blueprint, Kind, LayerShape,
     codec::Scheme,
-    policy::Encoding,
-    ragged::{Kit, RaggedRow},
+    policy::{Encoding, Request},
+    ragged::{Kit, Packed, RaggedRow},
 };
 
 /// Evaluates a step of `tokens` tokens.
@@ -107,4 +107,41 @@ fn conversions_take_one_layer_at_a_time() {
     // Beside the row itself: one layer cut, in f32 on this device, and its codes twice.
     assert!(peak < plain + plain, "{peak} over {plain}");
     assert!(row.bytes() < plain * 6 / 10);
+}
+
+/// A long row of 8-bit codes on the CPU: whatever a step allocates, its growth included, is little beside the row.
+#[test]
+fn decoding_needs_no_copy_of_the_row() {
+    const LAYERS: usize = 30;
+    const SHAPE: LayerShape = LayerShape { heads: 3, key_width: 64, value_width: 64 };
+    let device = tandem_backend_cpu::open(tandem_backend_cpu::Options::default()).unwrap();
+    for (scheme, length) in [(affine(8), 8190), (Scheme::turbo(8, 3), 2046)] {
+        let request = Request { plain: Dtype::Bf16, encoding: Encoding::Uniform(scheme), start: 0 };
+        let (blueprint, _) = Blueprint::new(vec![Kind::Full(SHAPE); LAYERS], &request).unwrap();
+        let kit = Kit::open(&device, blueprint).unwrap();
+        let mut row = RaggedRow::new(Rc::clone(&kit));
+        let mut append = |tokens: usize, attend: bool| {
+            let x = device.upload_f32(&vec![0.5; tokens * 3 * 64], &[tokens, 3, 64]).unwrap();
+            let q = device.upload_f32(&[0.25; 9 * 64], &[1, 9, 64]).unwrap();
+            row.begin(tokens).unwrap();
+            for layer in 0..LAYERS {
+                row.append(&mut Packed::new(&kit, layer, &x, &x), 0..tokens).unwrap();
+                if attend {
+                    let view = row.view(layer).unwrap();
+                    device.attend(&q, &[view.span(0..1)], &Attend::causal(0.125)).unwrap();
+                }
+            }
+            row.commit(tokens).unwrap();
+            row.take_sound().unwrap();
+            row.bytes()
+        };
+        append(length, false);
+        let before = device.memory().active;
+        device.reset_peak();
+        // The planes grow in the middle.
+        let bytes = (0..5).map(|_| append(1, true)).last().unwrap();
+        let grown = device.memory().active - before;
+        let extra = device.memory().peak - before - grown;
+        assert!(extra < bytes / 20, "{extra} bytes beside {bytes}");
+    }
 }

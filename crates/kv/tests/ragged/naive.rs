@@ -73,7 +73,7 @@ impl Naive {
         Rc::clone(self.codecs.entry((format, width)).or_insert_with(open))
     }
 
-    /// What attention reads of one token, field by field; of TurboQuant the decoded values.
+    /// What attention reads of one token, field by field.
     fn token(&mut self, token: u32, layer: usize, side: Side, history: History) -> Vec<Vec<u8>> {
         let key = (token, layer, side, history);
         if let Some(known) = self.known.get(&key) {
@@ -93,12 +93,7 @@ impl Naive {
             History::Encoded => after.encode(&x).unwrap(),
             History::Converted => after.encode(&before.decode(&before.encode(&x).unwrap()).unwrap()).unwrap(),
         };
-        let used = if history == History::Plain { before } else { after };
-        let read = match used.format() {
-            Format::TurboKeys { .. } | Format::TurboValues { .. } => vec![used.decode(&fields).unwrap()],
-            _ => fields,
-        };
-        let bytes: Vec<Vec<u8>> = read.iter().map(|field| device.download(field).unwrap()).collect();
+        let bytes: Vec<Vec<u8>> = fields.iter().map(|field| device.download(field).unwrap()).collect();
         self.known.insert(key, bytes.clone());
         bytes
     }
@@ -146,6 +141,8 @@ impl Naive {
         let planes = match plane {
             Plane::Plain(plane) => vec![plane],
             Plane::Affine(plane) => vec![&plane.codes, &plane.scales, &plane.biases],
+            Plane::TurboKeys(plane) => vec![&plane.codes, &plane.scales, &plane.zeros],
+            Plane::TurboValues(plane) => vec![&plane.codes, &plane.scales],
         };
         let held: Vec<Vec<u8>> = planes.iter().map(|plane| self.device().download(plane).unwrap()).collect();
         let places = runs.iter().flat_map(|run| {

@@ -1,21 +1,21 @@
 //! The kernel: a unit's vectors with one block after the other.
 
+mod code;
 mod mix;
 mod panel;
+mod plane;
 mod rows;
 mod score;
 
-use super::plane::{Read, Source};
 use super::query::Queries;
 use super::state::{Seen, Slot};
 use super::unit::{Stripe, Unit};
-use crate::number::Real;
 use crate::simd::fold::{self, Plain, Sums};
 use crate::simd::{Kernel, LANES, Simd, math};
-use half::{bf16, f16};
+use plane::Held;
+pub(super) use plane::staged;
 use rows::Soon;
 use std::ops::Range;
-use tandem_contracts::tensor::Dtype;
 use tandem_contracts::tensor::attention::BLOCK;
 
 /// Vectors that go through a block together.
@@ -46,22 +46,11 @@ impl Kernel for Task<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        match self.unit.read_as() {
-            Dtype::F16 => self.read::<S, f16>(simd),
-            Dtype::Bf16 => self.read::<S, bf16>(simd),
-            _ => self.read::<S, f32>(simd),
-        }
-    }
-}
-
-impl Task<'_, '_> {
-    #[inline(always)]
-    fn read<S: Simd, T: Read>(self, simd: S) {
         let unit = self.unit;
         let (mixed, rest) = self.working.split_at_mut(CHUNK * unit.values.padded());
         let (staged, turned) = rest.split_at_mut(rest.len() - panel_space(unit));
         for block in self.blocks {
-            let mut view = View::<T>::new(simd, unit, block, staged);
+            let mut view = View::new(simd, unit, block, staged);
             // With few registers the partial sums would not stay in them.
             if S::WIDE && !turned.is_empty() {
                 view.panel = Some(panel::turn(simd, &view, turned));
@@ -85,11 +74,11 @@ impl Task<'_, '_> {
 }
 
 /// A block's keys and values.
-struct View<'a, T> {
+struct View<'a> {
     unit: &'a Unit<'a>,
     block: usize,
-    keys: Plane<'a, T>,
-    values: Plane<'a, T>,
+    keys: Held<'a>,
+    values: Held<'a>,
     /// The keys once more, turned; see [`panel`].
     panel: Option<&'a [f32]>,
     /// Keys of the block after this one, by place.
@@ -102,47 +91,15 @@ pub(super) fn panel_space(unit: &Unit<'_>) -> usize {
     if unit.vectors() > MANY && panel::fits(width) { BLOCK * width } else { 0 }
 }
 
-/// Keys or values of a block.
-struct Plane<'a, T> {
-    elements: &'a [T],
-    /// From one place to the next.
-    step: usize,
-    /// `[padded width]` of each place is read.
-    width: usize,
-    /// What the elements belong to if they are read in place; else places count from the block's first.
-    source: Option<&'a Source<'a>>,
-}
-
-impl<T: Real> Plane<'_, T> {
-    /// The vectors of a stripe from `place` on.
+impl<'a> View<'a> {
     #[inline(always)]
-    fn from(&self, unit: &Unit<'_>, stripe: &Stripe, place: usize) -> &[T] {
-        let start = match self.source {
-            Some(source) => source.start(unit.place(stripe, place - stripe.places.start)),
-            None => place * self.step,
-        };
-        &self.elements[start..]
-    }
-
-    /// The same, to be asked for while something else is read; nothing if it was widened, and so read, already.
-    #[inline(always)]
-    fn soon(&self, unit: &Unit<'_>, stripe: &Stripe, place: usize) -> Soon {
-        match self.source {
-            Some(_) => Soon::new(self.from(unit, stripe, place), self.step, self.width),
-            None => Soon::NONE,
-        }
-    }
-}
-
-impl<'a, T: Read> View<'a, T> {
-    #[inline(always)]
-    fn new<S: Simd>(simd: S, unit: &'a Unit<'a>, block: usize, staged: &'a mut [f32]) -> Self {
-        let (for_keys, for_values) = staged.split_at_mut(unit.staged(unit.keys));
+    fn new<S: Simd>(simd: S, unit: &'a Unit<'a>, block: usize, space: &'a mut [f32]) -> Self {
+        let (for_keys, for_values) = space.split_at_mut(staged(unit, unit.keys));
         Self {
             unit,
             block,
-            keys: plane(simd, unit, unit.keys, (block, for_keys)),
-            values: plane(simd, unit, unit.values, (block, for_values)),
+            keys: Held::new(simd, unit, unit.keys, (block, for_keys)),
+            values: Held::new(simd, unit, unit.values, (block, for_values)),
             panel: None,
             soon: Soon::NONE,
         }
@@ -156,26 +113,6 @@ impl<'a, T: Read> View<'a, T> {
             None => Soon::NONE,
         }
     }
-}
-
-/// A block's keys or values in place, or widened into working space.
-#[inline(always)]
-fn plane<'a, S: Simd, T: Read>(
-    simd: S,
-    unit: &'a Unit<'a>,
-    source: &'a Source<'a>,
-    (block, staged): (usize, &'a mut [f32]),
-) -> Plane<'a, T> {
-    let width = source.padded();
-    if unit.staged(source) == 0 {
-        let elements = T::held(source).unwrap_or_default();
-        return Plane { elements, step: source.step(), width, source: Some(source) };
-    }
-    for stripe in unit.stripes(block) {
-        let places = stripe.places.start * width..stripe.places.end * width;
-        source.widen(simd, unit.place(&stripe, 0), &mut staged[places]);
-    }
-    Plane { elements: T::widened(staged), step: width, width, source: None }
 }
 
 /// Up to [`CHUNK`] vectors at one block.
@@ -220,10 +157,10 @@ impl<'a> Chunk<'a> {
 
     /// `(m_b, l_b)` of each vector, and its `o_b` in `mixed`, `[CHUNK, padded width]`.
     #[inline(always)]
-    fn attend<S: Simd, T: Real>(
+    fn attend<S: Simd>(
         &self,
         simd: S,
-        view: &View<'_, T>,
+        view: &View<'_>,
         soft_cap: Option<f32>,
         mixed: &mut [f32],
     ) -> [(f32, f32); CHUNK] {

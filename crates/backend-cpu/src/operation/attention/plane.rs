@@ -1,21 +1,22 @@
-//! Keys and values where they lie, and as rows of f32 that kernels read.
+//! Keys and values where they lie.
 //!
-//! Planes of floats whose heads are whole vectors can be read in place. Others are widened or dequantised, a
-//! block at a time, into working space; kernels that read codes themselves would take the place of that.
+//! Planes of floats whose heads are whole vectors can be read in place, and so can codes of few bits; see
+//! [`code`]. Other floats are widened, a block at a time, into working space.
+
+pub(super) mod code;
 
 use crate::device::CpuDevice;
 use crate::number::Real;
-use crate::operation::quantise::code;
 use crate::simd::{LANES, Simd};
 use crate::value::Value;
+use code::{Coded, Codes};
 use half::{bf16, f16};
-use std::borrow::Cow;
-use tandem_contracts::tensor::{Affine, Dtype, Plane, Quantized, Result, RowSpan, Storage};
+use tandem_contracts::tensor::{Dtype, Plane, Result, RowSpan, Storage};
 
-/// A plane with its values found; of codes, scales and biases.
+/// A plane with its values found.
 pub(super) enum Stored<'a> {
     Plain(&'a Value),
-    Affine(Box<[Cow<'a, Value>; 3]>, Affine),
+    Coded(Box<Coded<'a>>),
 }
 
 impl<'a> Stored<'a> {
@@ -25,93 +26,52 @@ impl<'a> Stored<'a> {
     }
 
     fn new(device: &CpuDevice, plane: Plane<'a>) -> Result<Self> {
-        match plane {
-            Plane::Plain(plane) => Ok(Self::Plain(device.value("attend", plane)?)),
-            Plane::Affine(Quantized { codes, scales, biases, format }) => {
-                let [codes, scales, biases] = [codes, scales, biases].map(|plane| {
-                    let plane = device.value("attend", plane)?;
-                    // Codes and factors of one vector must follow each other; growing planes are made that
-                    // way.
-                    if plane.layout.strides().last() == Some(&1) {
-                        return Ok(Cow::Borrowed(plane));
-                    }
-                    device.contiguous("attend", plane).map(Cow::Owned)
-                });
-                Ok(Self::Affine(Box::new([codes?, scales?, biases?]), *format))
-            }
-        }
+        Ok(match plane {
+            Plane::Plain(plane) => Self::Plain(device.value("attend", plane)?),
+            Plane::Affine(plane) => Self::Coded(Box::new(Coded::affine(device, plane)?)),
+            Plane::TurboKeys(plane) => Self::Coded(Box::new(Coded::turbo_keys(device, plane)?)),
+            Plane::TurboValues(plane) => Self::Coded(Box::new(Coded::turbo_values(device, plane)?)),
+        })
     }
 
     /// The same as slices, which other threads may read. Planes have four axes.
     pub(super) fn source(&self) -> Source<'_> {
         match self {
             Self::Plain(plane) => {
-                let elements = match plane.dtype {
-                    Dtype::F16 => Elements::F16(plane.read()),
-                    Dtype::Bf16 => Elements::Bf16(plane.read()),
-                    _ => Elements::F32(plane.read()),
+                let held = match plane.dtype {
+                    Dtype::F16 => Held::F16(plane.read()),
+                    Dtype::Bf16 => Held::Bf16(plane.read()),
+                    _ => Held::F32(plane.read()),
                 };
-                Source { elements, strides: strides(plane), heads: plane.shape()[1], width: plane.shape()[3] }
+                Source { held, strides: strides(plane), heads: plane.shape()[1], width: plane.shape()[3] }
             }
-            Self::Affine(planes, format) => {
-                let [codes, scales, biases] = &**planes;
-                let factors = match scales.dtype {
-                    Dtype::F16 => Factors::F16(scales.read(), biases.read()),
-                    Dtype::Bf16 => Factors::Bf16(scales.read(), biases.read()),
-                    _ => Factors::F32(scales.read(), biases.read()),
-                };
-                let width = scales.shape()[3] * usize::from(format.group);
-                let codes_of = Codes {
-                    format: *format,
-                    codes: codes.read(),
-                    factors,
-                    scale_strides: strides(scales),
-                    bias_strides: strides(biases),
-                };
-                let elements = Elements::Affine(codes_of);
-                Source { elements, strides: strides(codes), heads: scales.shape()[1], width }
-            }
+            Self::Coded(plane) => plane.source(),
         }
     }
 }
 
 fn strides(x: &Value) -> [usize; 4] {
-    std::array::from_fn(|axis| x.layout.strides()[axis])
+    let strides = x.layout.strides();
+    [strides[0], strides[1], strides[2], strides[3]]
 }
 
 /// Keys or values `[rows, heads, columns, width]` as slices.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Source<'a> {
-    elements: Elements<'a>,
-    /// Of the elements, or of the codes' words.
-    strides: [usize; 4],
+    pub(super) held: Held<'a>,
+    /// In elements, or in bytes of codes.
+    pub(super) strides: [usize; 4],
     pub(super) heads: usize,
     pub(super) width: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Elements<'a> {
+/// What a plane holds, from its first element on.
+#[derive(Clone, Debug)]
+pub(super) enum Held<'a> {
     F32(&'a [f32]),
     F16(&'a [f16]),
     Bf16(&'a [bf16]),
-    Affine(Codes<'a>),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Codes<'a> {
-    format: Affine,
-    codes: &'a [u32],
-    factors: Factors<'a>,
-    scale_strides: [usize; 4],
-    bias_strides: [usize; 4],
-}
-
-/// Scales and biases.
-#[derive(Clone, Copy, Debug)]
-enum Factors<'a> {
-    F32(&'a [f32], &'a [f32]),
-    F16(&'a [f16], &'a [f16]),
-    Bf16(&'a [bf16], &'a [bf16]),
+    Codes(Box<Codes<'a>>),
 }
 
 /// One vector of a plane.
@@ -123,42 +83,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn at(self, strides: [usize; 4]) -> usize {
+    pub(super) fn at(self, strides: [usize; 4]) -> usize {
         self.row * strides[0] + self.head * strides[1] + self.column * strides[2]
     }
-}
-
-/// Floats as which kernels read keys and values.
-pub(super) trait Read: Real {
-    /// The elements of a plane of such floats.
-    fn held<'a>(source: &Source<'a>) -> Option<&'a [Self]>;
-
-    /// Elements that were widened, to be read as such floats: only f32 can be.
-    fn widened(elements: &[f32]) -> &[Self];
-}
-
-macro_rules! reads {
-    ($($float:ident $variant:ident $widened:expr;)*) => {$(
-        impl Read for $float {
-            #[inline(always)]
-            fn held<'a>(source: &Source<'a>) -> Option<&'a [Self]> {
-                match source.elements {
-                    Elements::$variant(elements) => Some(elements),
-                    _ => None,
-                }
-            }
-
-            #[inline(always)]
-            fn widened(elements: &[f32]) -> &[Self] {
-                $widened(elements)
-            }
-        }
-    )*};
-}
-reads! {
-    f32 F32 std::convert::identity;
-    f16 F16 |_| &[];
-    bf16 Bf16 |_| &[];
 }
 
 impl<'a> Source<'a> {
@@ -167,19 +94,27 @@ impl<'a> Source<'a> {
         self.width.next_multiple_of(LANES)
     }
 
-    /// The dtype of the elements, if kernels can read them where they lie.
-    pub(super) fn in_place(&self) -> Option<Dtype> {
-        let whole = self.strides[3] == 1 && self.width.is_multiple_of(LANES);
-        match self.elements {
-            Elements::F32(_) => Some(Dtype::F32),
-            Elements::F16(_) => Some(Dtype::F16),
-            Elements::Bf16(_) => Some(Dtype::Bf16),
-            Elements::Affine(_) => None,
+    /// Whether kernels can read the plane where it lies.
+    pub(super) fn is_whole(&self) -> bool {
+        match &self.held {
+            Held::Codes(codes) => codes.is_narrow(),
+            _ => self.strides[3] == 1 && self.width.is_multiple_of(LANES),
         }
-        .filter(|_| whole)
     }
 
-    /// Where a vector begins among the elements.
+    pub(super) fn codes(&self) -> Option<&Codes<'a>> {
+        match &self.held {
+            Held::Codes(codes) => Some(codes),
+            _ => None,
+        }
+    }
+
+    /// What turns a mix of rotated values back.
+    pub(super) fn signs(&self) -> Option<&'a [f32]> {
+        self.codes().and_then(|codes| codes.signs)
+    }
+
+    /// Where a vector begins.
     pub(super) fn start(&self, place: Place) -> usize {
         place.at(self.strides)
     }
@@ -189,20 +124,16 @@ impl<'a> Source<'a> {
         self.strides[2]
     }
 
-    /// Writes consecutive columns from `first` on as f32, each padded with zeros.
+    /// Writes consecutive columns of floats from `first` on as f32, each padded with zeros.
     #[inline(always)]
     pub(super) fn widen<S: Simd>(&self, simd: S, first: Place, to: &mut [f32]) {
-        let start = first.at(self.strides);
-        match self.elements {
-            Elements::F32(from) => self.plain(simd, &from[start..], to),
-            Elements::F16(from) => self.plain(simd, &from[start..], to),
-            Elements::Bf16(from) => self.plain(simd, &from[start..], to),
-            Elements::Affine(codes) => {
-                for (i, to) in to.chunks_exact_mut(self.padded()).enumerate() {
-                    let place = Place { column: first.column + i, ..first };
-                    codes.widen(&codes.codes[place.at(self.strides)..], place, &mut to[..self.width]);
-                }
-            }
+        let start = self.start(first);
+        match self.held {
+            Held::F32(from) => self.plain(simd, &from[start..], to),
+            Held::F16(from) => self.plain(simd, &from[start..], to),
+            Held::Bf16(from) => self.plain(simd, &from[start..], to),
+            // Codes know how to widen themselves.
+            Held::Codes(_) => {}
         }
     }
 
@@ -237,29 +168,5 @@ fn widen_row<S: Simd, T: Real>(simd: S, from: &[T], to: &mut [f32]) {
     }
     if let Some(to) = to.get_mut(vectors.len()) {
         simd.store(to, T::load_part(simd, rest));
-    }
-}
-
-impl Codes<'_> {
-    /// Widths of codes are multiples of 32, so that nothing is padded.
-    fn widen(&self, words: &[u32], place: Place, to: &mut [f32]) {
-        let (scale, bias) = (place.at(self.scale_strides), place.at(self.bias_strides));
-        match self.factors {
-            Factors::F32(scales, biases) => self.groups(words, (&scales[scale..], &biases[bias..]), to),
-            Factors::F16(scales, biases) => self.groups(words, (&scales[scale..], &biases[bias..]), to),
-            Factors::Bf16(scales, biases) => self.groups(words, (&scales[scale..], &biases[bias..]), to),
-        }
-    }
-
-    fn groups<T: Real>(&self, words: &[u32], (scales, biases): (&[T], &[T]), to: &mut [f32]) {
-        let group = usize::from(self.format.group);
-        let mut codes = [0; 128];
-        let mut values = [T::from_i64(0); 128];
-        let (codes, values) = (&mut codes[..group], &mut values[..group]);
-        for (index, to) in to.chunks_exact_mut(group).enumerate() {
-            code::unpack(self.format.bits, &words[index * self.format.words(group)..], codes);
-            code::apply(codes, scales[index], biases[index], values);
-            to.iter_mut().zip(&*values).for_each(|(to, x)| *to = x.to_f32());
-        }
     }
 }

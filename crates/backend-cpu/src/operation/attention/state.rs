@@ -2,6 +2,7 @@
 
 use super::unit::{Extents, Unit};
 use crate::number::Real;
+use crate::operation::turbo::transform;
 use crate::pool::Disjoint;
 use crate::simd::{Kernel, LANES, Simd, math};
 
@@ -84,7 +85,7 @@ impl Kernel for Take<'_, '_> {
     }
 }
 
-/// Writes a unit's results, `o / l`, to `[tokens, heads, width]`.
+/// Writes a unit's results, `o / l`, to `[tokens, heads, width]`; those of rotated values are turned back first.
 pub(super) struct Finish<'a, 'b, T> {
     pub(super) unit: &'a Unit<'b>,
     pub(super) slot: Slot<'a>,
@@ -99,19 +100,31 @@ impl<T: Real> Kernel for Finish<'_, '_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { unit, slot, heads, width, out } = self;
+        let signs = unit.values.signs();
         for vector in 0..unit.vectors() {
             let place = (unit.token(vector) * heads + unit.head(vector)) * width;
             // SAFETY: each query and head belongs to one vector of one unit.
             let out = unsafe { out.range(place..place + width) };
             let share = simd.splat(1.0 / slot.sum[vector]);
-            let mixed = slot.mixed[vector * slot.width..].as_chunks::<LANES>().0;
+            let mixed = slot.mixed[vector * slot.width..][..slot.width].as_chunks_mut::<LANES>().0;
+            for mixed in &mut *mixed {
+                let whole = simd.mul(simd.load(mixed), share);
+                simd.store(mixed, whole);
+            }
+            if let Some(signs) = signs {
+                let mixed = mixed.as_flattened_mut();
+                transform(mixed);
+                for (mixed, sign) in mixed.iter_mut().zip(signs) {
+                    *mixed *= sign;
+                }
+            }
             let (vectors, rest) = out.as_chunks_mut::<LANES>();
             let count = vectors.len();
-            for (to, from) in vectors.iter_mut().zip(mixed) {
-                T::store(simd, to, simd.mul(simd.load(from), share));
+            for (to, from) in vectors.iter_mut().zip(&*mixed) {
+                T::store(simd, to, simd.load(from));
             }
             if !rest.is_empty() {
-                T::store_part(simd, rest, simd.mul(simd.load(&mixed[count]), share));
+                T::store_part(simd, rest, simd.load(&mixed[count]));
             }
         }
     }

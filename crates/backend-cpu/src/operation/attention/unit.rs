@@ -1,11 +1,11 @@
 //! What is computed together, and how it is cut into parts for threads.
 
 use super::SEGMENT;
-use super::block::{CHUNK, MANY, panel_space};
+use super::block::{CHUNK, panel_space, staged};
 use super::plane::{Place, Source};
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
-use tandem_contracts::tensor::{Attend, Dtype, RowSpan, Run};
+use tandem_contracts::tensor::{Attend, RowSpan, Run};
 
 /// Query vectors that share loads of keys and values.
 const VECTORS: usize = 64;
@@ -179,24 +179,9 @@ impl Unit<'_> {
         Place { row: stripe.row, head: self.shared, column: stripe.column + column }
     }
 
-    /// The floats as which keys and values are read: those of the planes if few vectors read them in place.
-    #[inline(always)]
-    pub(super) fn read_as(&self) -> Dtype {
-        match (self.keys.in_place(), self.values.in_place()) {
-            (Some(keys), Some(values)) if keys == values && self.vectors() <= MANY => keys,
-            _ => Dtype::F32,
-        }
-    }
-
-    /// Floats that widened keys or values of one block take: none if they are read in place.
-    #[inline(always)]
-    pub(super) fn staged(&self, source: &Source<'_>) -> usize {
-        if source.in_place() == Some(self.read_as()) { 0 } else { BLOCK * source.padded() }
-    }
-
     pub(super) fn extents(&self) -> Extents {
         let width = self.values.padded();
-        let staged = self.staged(self.keys) + self.staged(self.values);
+        let staged = staged(self, self.keys) + staged(self, self.values);
         let working = CHUNK * width + staged + panel_space(self);
         Extents { vectors: self.vectors(), width, working }
     }

@@ -1,7 +1,5 @@
 //! Packed codes: one after the other from the lowest bit of little-endian words.
 
-use crate::number::Real;
-
 /// Packs codes of `bits` bits; they fill the words exactly.
 pub(crate) fn pack(bits: u8, codes: impl Iterator<Item = u32>, words: &mut [u32]) {
     let (mut held, mut count) = (0u64, 0u32);
@@ -41,14 +39,6 @@ pub(crate) fn unpack(bits: u8, words: &[u32], codes: &mut [u8]) {
                 count -= u32::from(bits);
             }
         }
-    }
-}
-
-/// `scale * code + bias`, both steps rounded to the type.
-pub(crate) fn apply<T: Real>(codes: &[u8], scale: T, bias: T, to: &mut [T]) {
-    let (scale, bias) = (scale.to_f32(), bias.to_f32());
-    for (to, code) in to.iter_mut().zip(codes) {
-        *to = T::from_f32(T::from_f32(scale * f32::from(*code)).to_f32() + bias);
     }
 }
 

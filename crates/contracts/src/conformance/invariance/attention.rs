@@ -3,12 +3,15 @@
 use super::{FLOATS, alone, rows};
 use crate::{
     conformance::{
-        Broken, Outcome, behaviours,
+        Broken, Outcome,
+        affine::{Codes, formats},
+        behaviours,
         expect::same_bits,
         host::{Host, flat},
         span::{Cache, Row, Stored, run, spans},
+        turbo,
     },
-    tensor::{Affine, Attend, Device, Dtype, Tensor},
+    tensor::{Affine, Attend, Device, Dtype, Quantized, Tensor, fused},
 };
 
 behaviours!("invariance":
@@ -17,6 +20,8 @@ behaviours!("invariance":
     attention_over_any_storage,
     attention_over_padded_planes,
     attention_over_codes,
+    attention_over_codes_is_that_over_their_values,
+    attention_over_turbo_codes_is_that_over_their_values,
 );
 
 const SCALE: f32 = 0.4;
@@ -190,6 +195,80 @@ pub fn attention_over_padded_planes(device: &Device) -> Outcome {
         same_bits(format!("{dtype:?}"), device, &attend(&padded, 2, 11)?, &attend(&planes, 0, 0)?)?;
     }
     Ok(())
+}
+
+/// Codes are read as their values in f32: attention over either has the same bits, for one vector, a few and many, in
+/// every format, with factors of every dtype, as keys, as values and as both.
+pub fn attention_over_codes_is_that_over_their_values(device: &Device) -> Outcome {
+    if !device.traits().batch_invariant {
+        return Ok(());
+    }
+    for (i, format) in formats().into_iter().enumerate() {
+        let (width, dtype) = (usize::from(format.group).max(64), FLOATS[i % 3]);
+        let shape = [1, 1, 90, width];
+        let (keys, values) =
+            (Codes::sample(format, dtype, &shape, 210), Codes::sample(format, dtype, &shape, 213));
+        let codes = [Stored::Affine(keys.upload(device)?), Stored::Affine(values.upload(device)?)];
+        let floats = [plain(device, &keys)?, plain(device, &values)?];
+        for (heads, queries) in [(1, 1), (3, 1), (3, 10)] {
+            let q = Host::sample(Dtype::F32, &[queries, heads, width], 216).upload(device)?;
+            let runs = vec![run(0, 0, 0..50), run(0, 50, 50..90)];
+            let rows = [Row { queries, position: 90 - queries, runs }];
+            let attend = |keys: &Stored, values: &Stored| {
+                device.attend(&q, &spans(&rows, keys.plane(), values.plane()), &Attend::causal(0.2))
+            };
+            let expected = attend(&floats[0], &floats[1])?;
+            for (keys, values) in [(&codes, &codes), (&codes, &floats), (&floats, &codes)] {
+                let place = format!("{format:?} {dtype:?}, {queries} queries of {heads} heads");
+                same_bits(place, device, &attend(&keys[0], &values[1])?, &expected)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// TurboQuant's keys are read as their values in f32, and its values mixed as the rotated ones, then turned back: the
+/// same bits as in three steps, for one vector, a few and many, and in chunks.
+pub fn attention_over_turbo_codes_is_that_over_their_values(device: &Device) -> Outcome {
+    if !device.traits().batch_invariant {
+        return Ok(());
+    }
+    for (bits, width) in [([8, 3], 64), ([4, 4], 128), ([2, 2], 64), ([5, 5], 64), ([8, 8], 256)] {
+        let (keys, values) = turbo::planes(device, bits, [90, width])?;
+        let signs = values.book.signs.clone();
+        let (plain_keys, plain_values) = turbo::floats(device, &keys, &values)?;
+        let (keys, values) = (Stored::TurboKeys(keys), Stored::TurboValues(values));
+        let (plain_keys, plain_values) = (Stored::Plain(plain_keys), Stored::Plain(plain_values));
+        for (heads, queries) in [(2, 1), (6, 1), (6, 10)] {
+            let host = Host::sample(Dtype::F32, &[queries, heads, width], 217);
+            let q = host.upload(device)?;
+            let runs = vec![run(1, 0, 0..50), run(1, 50, 50..90)];
+            let rows = [Row { queries, position: 90 - queries, runs }];
+            let how = Attend::causal(0.1);
+            let attend = |keys: &Stored, values: &Stored| {
+                device.attend(&q, &spans(&rows, keys.plane(), values.plane()), &how)
+            };
+            let place = |what: &str| format!("{bits:?} bits, {queries} queries of {heads} heads: {what}");
+            let mixed = attend(&plain_keys, &plain_values)?;
+            same_bits(place("keys"), device, &attend(&keys, &plain_values)?, &mixed)?;
+            let expected = fused::turn_back(device, &mixed, &signs)?;
+            let whole = attend(&keys, &values)?;
+            same_bits(place("both"), device, &whole, &expected)?;
+            let last = [Row::plain(1, 90, 1)];
+            let own = alone(device, &host, queries - 1, queries)?;
+            let own = device.attend(&own, &spans(&last, keys.plane(), values.plane()), &how)?;
+            let of_whole = self::rows(device, &whole, queries - 1, queries)?;
+            same_bits(place("the last alone"), device, &own, &of_whole)?;
+        }
+    }
+    Ok(())
+}
+
+/// The values of codes in f32.
+fn plain(device: &Device, codes: &Codes) -> std::result::Result<Stored, Broken> {
+    let Quantized { codes, scales, biases, format } = codes.upload(device)?;
+    let (scales, biases) = (device.cast(&scales, Dtype::F32)?, device.cast(&biases, Dtype::F32)?);
+    Ok(Stored::Plain(device.dequantize(&Quantized { codes, scales, biases, format })?))
 }
 
 /// Codes too: chunks and runs do not change the bits.

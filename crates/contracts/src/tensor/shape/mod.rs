@@ -7,11 +7,13 @@ mod layout;
 mod model;
 mod product;
 mod recurrence;
+mod turbo;
 
 pub use layout::*;
 pub use model::*;
 pub use product::*;
 pub use recurrence::*;
+pub use turbo::*;
 
 use super::{Dtype, Error, Result, Tensor};
 

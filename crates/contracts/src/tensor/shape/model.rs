@@ -1,7 +1,7 @@
 //! Rules of norms, rotary positions, convolution and attention.
 
 use super::{last, require_dtype, require_float, require_rank, require_same_dtype, require_shape};
-use crate::tensor::{Attend, Dtype, Error, KvWrite, Plane, Result, Rope, RowSpan, Run, Tensor};
+use crate::tensor::{Attend, Dtype, Error, ErrorKind, KvWrite, Plane, Result, Rope, RowSpan, Run, Tensor};
 
 /// Checks a norm over the last axis and its optional weight and bias, each `[width]` of the dtype of `x`.
 ///
@@ -116,6 +116,13 @@ pub fn attend(q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<[usi
             return Err(Error::index("attend", format!("spans must follow each other: {:?}", row.queries)));
         }
         next = row.queries.end;
+        if matches!(row.keys, Plane::TurboValues(_)) || matches!(row.values, Plane::TurboKeys(_)) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "attend",
+                "TurboQuant's values are no keys, nor keys values",
+            ));
+        }
         let keys = plane("attend", &row.keys, heads)?;
         let values = plane("attend", &row.values, heads)?;
         if keys[3] != width || keys[..3] != values[..3] || value_width.is_some_and(|known| known != values[3])
@@ -141,6 +148,8 @@ fn plane(operation: &'static str, plane: &Plane<'_>, heads: usize) -> Result<[us
             plane.shape().to_vec()
         }
         Plane::Affine(plane) => super::dequantize(plane)?,
+        Plane::TurboKeys(plane) => super::turbo_keys(operation, plane)?,
+        Plane::TurboValues(plane) => super::turbo_values(operation, plane)?,
     };
     require_rank(operation, &shape, 4)?;
     if shape[1] == 0 || !heads.is_multiple_of(shape[1]) {

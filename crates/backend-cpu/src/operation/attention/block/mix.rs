@@ -1,8 +1,8 @@
 //! Weighted sums of a block's values.
 
+use super::plane::{Plane, Reader};
 use super::rows::{Rows, Soon};
 use super::{CHUNK, Chunk, Lines, Stripe, View};
-use crate::number::Real;
 use crate::simd::{LANES, Simd};
 use std::array::from_fn;
 use std::ops::Range;
@@ -11,67 +11,101 @@ use tandem_contracts::tensor::attention::BLOCK;
 /// Writes each vector's `o_b` to `mixed`, `[CHUNK, padded width]`. Hidden values are not touched at all,
 /// because their weight of 0 would make NaN of an infinity. The first chunk asks for the next keys meanwhile.
 #[inline(always)]
-pub(super) fn fill<S: Simd, T: Real>(
-    simd: S,
-    chunk: &Chunk<'_>,
-    view: &View<'_, T>,
-    weights: &Lines,
-    mixed: &mut [f32],
-) {
+pub(super) fn fill<S: Simd>(simd: S, chunk: &Chunk<'_>, view: &View<'_>, weights: &Lines, mixed: &mut [f32]) {
     let width = mixed.len() / CHUNK;
     mixed[..chunk.count * width].fill(0.0);
-    let visible = &chunk.visible[..chunk.count];
-    let start = visible.iter().map(|places| places.start).max().unwrap_or(0);
-    let end = visible.iter().map(|places| places.end).min().unwrap_or(0);
-    // Places that all vectors see; neighbouring queries differ by a few places before and after.
-    let common = start.min(end)..end;
-    let soon = if chunk.first == 0 { view.soon } else { Soon::NONE };
-    for stripe in view.unit.stripes(view.block) {
-        for (vector, places) in visible.iter().enumerate() {
-            let before = places.start..places.end.min(common.start);
-            add(simd, (view, &stripe, before, Soon::NONE), weights, vector..vector + 1, mixed);
-        }
-        add(simd, (view, &stripe, common.clone(), soon), weights, 0..chunk.count, mixed);
-        for (vector, places) in visible.iter().enumerate() {
-            let after = places.start.max(common.end)..places.end;
-            add(simd, (view, &stripe, after, Soon::NONE), weights, vector..vector + 1, mixed);
+    view.values.meet(simd, Fill { simd, chunk, view, weights, mixed });
+}
+
+struct Fill<'a, S> {
+    simd: S,
+    chunk: &'a Chunk<'a>,
+    view: &'a View<'a>,
+    weights: &'a Lines,
+    mixed: &'a mut [f32],
+}
+
+impl<S: Simd> Reader for Fill<'_, S> {
+    const KEYS: bool = false;
+    const VALUES: bool = true;
+
+    #[inline(always)]
+    fn read<P: Plane>(self, plane: &P) {
+        let visible = &self.chunk.visible[..self.chunk.count];
+        let start = visible.iter().map(|places| places.start).max().unwrap_or(0);
+        let end = visible.iter().map(|places| places.end).min().unwrap_or(0);
+        // Places that all vectors see; neighbouring queries differ by a few places before and after.
+        let common = start.min(end)..end;
+        let soon = if self.chunk.first == 0 { self.view.soon } else { Soon::NONE };
+        for stripe in self.view.unit.stripes(self.view.block) {
+            for part in Part::ALL {
+                if let Part::Common = part {
+                    if let Some(values) = self.values(plane, &stripe, common.clone(), soon) {
+                        values.mix(self.simd, self.weights, visible.len(), self.mixed);
+                    }
+                    continue;
+                }
+                for (vector, own) in visible.iter().enumerate() {
+                    let own = match part {
+                        Part::Before => own.start..own.end.min(common.start),
+                        _ => own.start.max(common.end)..own.end,
+                    };
+                    if let Some(values) = self.values(plane, &stripe, own, Soon::NONE) {
+                        values.columns::<S, 1>(self.simd, self.weights, vector, self.mixed);
+                    }
+                }
+            }
         }
     }
 }
 
-/// Adds the values of those places that lie in the stripe.
-#[inline(always)]
-fn add<S: Simd, T: Real>(
-    simd: S,
-    (view, stripe, places, soon): (&View<'_, T>, &Stripe, Range<usize>, Soon),
-    weights: &Lines,
-    vectors: Range<usize>,
-    mixed: &mut [f32],
-) {
-    let places = places.start.max(stripe.places.start)..places.end.min(stripe.places.end);
-    if !places.is_empty() {
-        let elements = view.values.from(view.unit, stripe, places.start);
-        let rows = Rows::new(elements, view.values.step, places.len(), mixed.len() / CHUNK);
-        Values { rows, soon, first: places.start }.mix(simd, weights, vectors, mixed);
+/// Parts of what a vector sees, in ascending order.
+#[derive(Clone, Copy)]
+enum Part {
+    Before,
+    /// What all vectors see.
+    Common,
+    After,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Before, Self::Common, Self::After];
+}
+
+impl<S: Simd> Fill<'_, S> {
+    /// The values of those places that lie in the stripe.
+    #[inline(always)]
+    fn values<P: Plane>(
+        &self,
+        plane: &P,
+        stripe: &Stripe,
+        places: Range<usize>,
+        soon: Soon,
+    ) -> Option<Values<P::Rows>> {
+        let places = places.start.max(stripe.places.start)..places.end.min(stripe.places.end);
+        if places.is_empty() {
+            return None;
+        }
+        let first = places.start;
+        Some(Values { rows: plane.rows(self.view.unit, stripe, places), soon, first })
     }
 }
 
 /// Consecutive values, those of the places of the block from `first` on.
-struct Values<'a, T> {
-    rows: Rows<'a, T>,
+struct Values<R> {
+    rows: R,
     /// By place of the block.
     soon: Soon,
     first: usize,
 }
 
-impl<T: Real> Values<'_, T> {
-    /// Adds the values to the sums of some vectors.
+impl<R: Rows> Values<R> {
+    /// Adds the values to the sums of so many vectors.
     #[inline(always)]
-    fn mix<S: Simd>(&self, simd: S, weights: &Lines, vectors: Range<usize>, mixed: &mut [f32]) {
-        let mut first = vectors.start;
-        while first < vectors.end {
-            let left = vectors.end - first;
-            first += match left {
+    fn mix<S: Simd>(&self, simd: S, weights: &Lines, vectors: usize, mixed: &mut [f32]) {
+        let mut first = 0;
+        while first < vectors {
+            first += match vectors - first {
                 4.. if S::WIDE => self.columns::<S, 4>(simd, weights, first, mixed),
                 3 if S::WIDE => self.columns::<S, 3>(simd, weights, first, mixed),
                 2.. => self.columns::<S, 2>(simd, weights, first, mixed),
@@ -132,7 +166,7 @@ impl<T: Real> Values<'_, T> {
             let mut values = [simd.splat(0.0); D];
             for (d, value) in values.iter_mut().enumerate() {
                 // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
-                *value = T::load(simd, unsafe { self.rows.vector(place, column / LANES + d) });
+                *value = unsafe { self.rows.vector(simd, place, column / LANES + d) };
             }
             for (sums, weights) in sums.iter_mut().zip(&weights) {
                 let weight = simd.splat(weights[place]);

@@ -7,9 +7,9 @@
 //! Layout: for each sixteen places, for each partial sum `l`, the elements `l, l + 16, ..` of the keys, each
 //! a vector of sixteen places.
 
+use super::plane::Held;
 use super::score::soften;
 use super::{CHUNK, Chunk, Lines, View};
-use crate::number::Real;
 use crate::simd::{LANES, Simd};
 use tandem_contracts::tensor::attention::BLOCK;
 
@@ -18,22 +18,24 @@ const GROUPS: usize = BLOCK / LANES;
 
 /// Turns a block's keys. Places that are not live become arbitrary.
 #[inline(always)]
-pub(super) fn turn<'a, S: Simd, T: Real>(simd: S, view: &View<'_, T>, space: &'a mut [f32]) -> &'a [f32] {
+pub(super) fn turn<'a, S: Simd>(simd: S, view: &View<'_>, space: &'a mut [f32]) -> &'a [f32] {
+    // Many vectors read keys as f32.
+    let Held::F32(keys) = &view.keys else { return &[] };
     let width = space.len() / BLOCK;
     for (group, space) in space.chunks_exact_mut(LANES * width).enumerate() {
-        let mut keys: [&[[T; LANES]]; LANES] = [&[]; LANES];
+        let mut own: [&[[f32; LANES]]; LANES] = [&[]; LANES];
         for stripe in view.unit.stripes(view.block) {
             let first = stripe.places.start.max(group * LANES);
             for place in first..stripe.places.end.min((group + 1) * LANES) {
-                keys[place % LANES] = view.keys.from(view.unit, &stripe, place)[..width].as_chunks().0;
+                own[place % LANES] = keys.from(view.unit, &stripe, place)[..width].as_chunks().0;
             }
         }
         let (to, _) = space.as_chunks_mut::<LANES>();
         for vector in 0..width / LANES {
             let mut rows = [simd.splat(0.0); LANES];
-            for (row, key) in rows.iter_mut().zip(keys) {
+            for (row, key) in rows.iter_mut().zip(own) {
                 if let Some(key) = key.get(vector) {
-                    *row = T::load(simd, key);
+                    *row = simd.load(key);
                 }
             }
             let columns = simd.transpose(&rows);
@@ -52,10 +54,10 @@ pub(super) fn fits(width: usize) -> bool {
 
 /// Writes the scores of all live places that some vector sees. Only for keys that [`fits`] takes.
 #[inline(always)]
-pub(super) fn fill<S: Simd, T: Real>(
+pub(super) fn fill<S: Simd>(
     simd: S,
     chunk: &Chunk<'_>,
-    (view, panel): (&View<'_, T>, &[f32]),
+    (view, panel): (&View<'_>, &[f32]),
     soft_cap: Option<f32>,
     lines: &mut Lines,
 ) {
@@ -101,7 +103,7 @@ fn fill_width<S: Simd, const N: usize>(
 
 /// Places that are not live have no score.
 #[inline(always)]
-fn hide<T>(view: &View<'_, T>, lines: &mut Lines, count: usize) {
+fn hide(view: &View<'_>, lines: &mut Lines, count: usize) {
     let mut end = 0;
     for stripe in view.unit.stripes(view.block) {
         if end < stripe.places.start {

@@ -1,20 +1,32 @@
-//! Keys or values as rows of floats at even steps, whose bounds are checked once and not in every inner loop.
+//! Keys or values as rows at even steps, whose bounds are checked once and not in every inner loop.
 
 use crate::number::Real;
 use crate::simd::{LANES, Simd};
+
+/// Rows of whole vectors.
+pub(super) trait Rows: Copy {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Sixteen elements of a row.
+    ///
+    /// # Safety
+    /// There is such a row, and it has as many vectors.
+    unsafe fn vector<S: Simd>(&self, simd: S, row: usize, vector: usize) -> S::Lanes;
+}
 
 /// `count` rows of `width` floats, a multiple of sixteen, the first at the first element.
 ///
 /// Invariant: all of them lie within the elements.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows<'a, T> {
+pub(super) struct FloatRows<'a, T> {
     elements: &'a [T],
     step: usize,
     count: usize,
     width: usize,
 }
 
-impl<'a, T: Real> Rows<'a, T> {
+impl<'a, T: Real> FloatRows<'a, T> {
     /// # Panics
     /// The rows do not lie within the elements.
     #[inline(always)]
@@ -23,22 +35,19 @@ impl<'a, T: Real> Rows<'a, T> {
         assert!((count - 1) * step + width <= elements.len(), "rows outside their plane");
         Self { elements, step, count, width }
     }
+}
 
-    /// How many there are.
+impl<T: Real> Rows for FloatRows<'_, T> {
     #[inline(always)]
-    pub(super) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.count
     }
 
-    /// Sixteen floats of a row.
-    ///
-    /// # Safety
-    /// There is such a row, and it has as many vectors.
     #[inline(always)]
-    pub(super) unsafe fn vector(&self, row: usize, vector: usize) -> &'a [T; LANES] {
+    unsafe fn vector<S: Simd>(&self, simd: S, row: usize, vector: usize) -> S::Lanes {
         debug_assert!(row < self.count && (vector + 1) * LANES <= self.width);
         // SAFETY: the row and its `width` floats lie within the elements (the invariant), the vector within those.
-        unsafe { &*self.elements.as_ptr().add(row * self.step + vector * LANES).cast() }
+        T::load(simd, unsafe { &*self.elements.as_ptr().add(row * self.step + vector * LANES).cast() })
     }
 }
 
@@ -79,18 +88,32 @@ impl Soon {
 mod tests {
     use super::*;
 
+    /// The last float of the last of three rows of two vectors.
+    struct Last<'a>(FloatRows<'a, f32>);
+
+    impl crate::simd::Kernel for Last<'_> {
+        type Output = f32;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) -> f32 {
+            let mut lanes = [0.0; LANES];
+            // SAFETY: there are three rows of two vectors.
+            simd.store(&mut lanes, unsafe { self.0.vector(simd, 2, 1) });
+            lanes[15]
+        }
+    }
+
     #[test]
     fn rows_may_end_where_the_elements_end() {
         let elements: Vec<f32> = (0..100).map(|i| i as f32).collect();
-        let rows = Rows::new(&elements[4..], 32, 3, 32);
-        // SAFETY: three rows of two vectors.
-        assert_eq!(unsafe { rows.vector(2, 1) }[15], 99.0);
+        let rows = FloatRows::new(&elements[4..], 32, 3, 32);
+        assert_eq!(crate::simd::dispatch(crate::isa::Isa::detected(), Last(rows)), 99.0);
     }
 
     #[test]
     #[should_panic(expected = "outside")]
     fn rows_that_do_not_fit_are_refused() {
-        Rows::new(&[0.0; 95], 32, 3, 32);
+        FloatRows::new(&[0.0; 95], 32, 3, 32);
     }
 
     #[test]

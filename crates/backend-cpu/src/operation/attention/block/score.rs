@@ -1,50 +1,67 @@
 //! Scores: dot products of a chunk's queries with a block's keys.
 
+use super::plane::{Plane, Reader};
 use super::rows::{Rows, Soon};
 use super::{CHUNK, Chunk, Lines, View};
-use crate::number::Real;
 use crate::simd::{LANES, Simd, math};
 
 /// Writes the scores of all live places that some vector sees. The first chunk asks for the values meanwhile.
 #[inline(always)]
-pub(super) fn fill<S: Simd, T: Real>(
+pub(super) fn fill<S: Simd>(
     simd: S,
     chunk: &Chunk<'_>,
-    view: &View<'_, T>,
+    view: &View<'_>,
     soft_cap: Option<f32>,
     lines: &mut Lines,
 ) {
-    let (union, width) = (chunk.union(), chunk.queries[0].len());
-    for stripe in view.unit.stripes(view.block) {
-        let places = stripe.places.start.max(union.start)..stripe.places.end.min(union.end);
-        if places.is_empty() {
-            continue;
-        }
-        let elements = view.keys.from(view.unit, &stripe, places.start);
-        let soon = match chunk.first {
-            0 => view.values.soon(view.unit, &stripe, places.start),
-            _ => Soon::NONE,
-        };
-        let rows = Rows::new(elements, view.keys.step, places.len(), width);
-        let keys = Keys { rows, soon, soft_cap };
-        match chunk.count {
-            1 => keys.score::<S, 1, 16>(simd, &chunk.queries, lines, places.start),
-            2 => keys.score::<S, 2, 8>(simd, &chunk.queries, lines, places.start),
-            3 => keys.score::<S, 3, 4>(simd, &chunk.queries, lines, places.start),
-            _ => keys.score::<S, 4, 4>(simd, &chunk.queries, lines, places.start),
+    view.keys.meet(simd, Fill { simd, chunk, view, soft_cap, lines });
+}
+
+struct Fill<'a, S> {
+    simd: S,
+    chunk: &'a Chunk<'a>,
+    view: &'a View<'a>,
+    soft_cap: Option<f32>,
+    lines: &'a mut Lines,
+}
+
+impl<S: Simd> Reader for Fill<'_, S> {
+    const KEYS: bool = true;
+    const VALUES: bool = false;
+
+    #[inline(always)]
+    fn read<P: Plane>(self, plane: &P) {
+        let Self { simd, chunk, view, soft_cap, lines } = self;
+        let union = chunk.union();
+        for stripe in view.unit.stripes(view.block) {
+            let places = stripe.places.start.max(union.start)..stripe.places.end.min(union.end);
+            if places.is_empty() {
+                continue;
+            }
+            let soon = match chunk.first {
+                0 => view.values.soon(view.unit, &stripe, places.start),
+                _ => Soon::NONE,
+            };
+            let keys = Keys { rows: plane.rows(view.unit, &stripe, places.clone()), soon, soft_cap };
+            match chunk.count {
+                1 => keys.score::<S, 1, 16>(simd, &chunk.queries, lines, places.start),
+                2 => keys.score::<S, 2, 8>(simd, &chunk.queries, lines, places.start),
+                3 => keys.score::<S, 3, 4>(simd, &chunk.queries, lines, places.start),
+                _ => keys.score::<S, 4, 4>(simd, &chunk.queries, lines, places.start),
+            }
         }
     }
 }
 
 /// Consecutive keys.
-struct Keys<'a, T> {
-    rows: Rows<'a, T>,
+struct Keys<R> {
+    rows: R,
     /// Their values.
     soon: Soon,
     soft_cap: Option<f32>,
 }
 
-impl<T: Real> Keys<'_, T> {
+impl<R: Rows> Keys<R> {
     /// Scores of the first `Q` queries with all keys, `K` keys at a time; `Q * K` is at most 16.
     #[inline(always)]
     fn score<S: Simd, const Q: usize, const K: usize>(
@@ -118,7 +135,7 @@ impl<T: Real> Keys<'_, T> {
         for vector in 0..queries[0].len() {
             for k in 0..K {
                 // SAFETY: the row is below the count, and rows are as wide as queries.
-                let key = T::load(simd, unsafe { self.rows.vector(rows[k], vector) });
+                let key = unsafe { self.rows.vector(simd, rows[k], vector) };
                 for (sums, query) in sums.iter_mut().zip(queries) {
                     sums[k] = simd.fma(simd.load(&query[vector]), key, sums[k]);
                 }

@@ -3,8 +3,8 @@
 //! Eight codes fill `bits` whole bytes, and a byte holds parts of few of them: each byte of eight codes is the union
 //! of shifted codes, each code the union of shifted bytes.
 
-use super::with_last;
-use tandem_contracts::tensor::{Binary, Device, Dtype, Error, Result, Scalar, Tensor};
+use super::turbo::with_last;
+use crate::tensor::{Binary, Device, Dtype, Error, Result, Scalar, Tensor};
 
 /// `i32 [.., width]` of codes below `2^bits` as `u8 [.., width * bits / 8]`; the width is a multiple of 8.
 pub(super) fn pack(device: &Device, codes: &Tensor, bits: u8) -> Result<Tensor> {
@@ -61,13 +61,13 @@ fn shift(device: &Device, x: Tensor, by: isize) -> Result<Tensor> {
 fn union(device: &Device, parts: impl Iterator<Item = Result<Tensor>>) -> Result<Tensor> {
     parts
         .reduce(|all, part| device.binary(Binary::Or, all?, &part?))
-        .unwrap_or_else(|| Err(Error::shape("codec", "a byte has bits")))
+        .unwrap_or_else(|| Err(Error::shape("pack", "a byte has bits")))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "fake"))]
 mod tests {
     use super::*;
-    use tandem_contracts::fake;
+    use crate::fake;
 
     #[test]
     fn bytes_by_hand() {
