@@ -2,7 +2,7 @@
 
 use super::{
     rig::{Numbers, Rig, config, read, request},
-    session::{POISON, Trouble, continuation},
+    session::{POISON, Trouble, UNSOUND, continuation},
 };
 use crate::{command::Command, executor::Course};
 use tandem_contracts::{
@@ -79,6 +79,20 @@ fn logits_that_are_not_numbers_fail_their_row_alone() {
         assert_eq!(tokens, [continuation(&PROMPT, 8), continuation(&[1], 8)]);
         rig.assert_balanced();
     }
+}
+
+#[test]
+fn keys_that_are_not_finite_fail_their_row_alone() {
+    let mut rig = Rig::new(config());
+    let mut others = [request(&PROMPT, 8), request(&[1], 8)].map(|request| rig.submit(request));
+    let mut unsound = rig.submit(request(&[UNSOUND, 1, 2], 20));
+    rig.finish();
+    let seen = read(&mut unsound);
+    assert_eq!(seen.failure(), "the model gave keys or values that are not numbers");
+    assert_eq!(seen.tokens, continuation(&[UNSOUND, 1, 2], 3));
+    let tokens = others.each_mut().map(|subscription| read(subscription).tokens);
+    assert_eq!(tokens, [continuation(&PROMPT, 8), continuation(&[1], 8)]);
+    rig.assert_balanced();
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(crate) const CONTEXT: usize = 64;
 /// A row that begins with this token gets NaN once it holds [`POISONED`] tokens.
 pub(crate) const POISON: TokenId = 31;
 pub(crate) const POISONED: usize = 6;
+/// A row that begins with this token has keys that cannot be encoded once it holds [`POISONED`] tokens.
+pub(crate) const UNSOUND: TokenId = 30;
 /// Bytes of a cached token.
 pub(crate) const TOKEN_BYTES: usize = 10;
 
@@ -198,6 +200,19 @@ impl Scripted {
     }
 }
 
+impl Scripted {
+    /// As a session that encodes keys says it: for every row of the step, or not at all.
+    fn sound(&self, rows: &[(Slot, Vec<TokenId>)]) -> Result<Option<Tensor>> {
+        let encoded = |(_, tokens): &(Slot, Vec<TokenId>)| tokens.first() == Some(&UNSOUND);
+        if !rows.iter().any(encoded) {
+            return Ok(None);
+        }
+        let flags: Vec<i32> =
+            rows.iter().map(|row| i32::from(!encoded(row) || row.1.len() < POISONED)).collect();
+        self.device.upload_i32(&flags, &[flags.len()]).map(Some)
+    }
+}
+
 impl Session for Scripted {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -256,8 +271,9 @@ impl Session for Scripted {
         if self.control.script().at_evaluation == Some(number) {
             touched.push(self.poisoned()?);
         }
+        let sound = self.sound(&rows)?;
         self.rows.extend(rows);
         let logits = (count > 0).then(|| self.device.upload_f32(&wanted, &[count, WIDTH])).transpose()?;
-        Ok(Stepped { logits, touched, sound: None })
+        Ok(Stepped { logits, touched, sound })
     }
 }
