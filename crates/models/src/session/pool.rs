@@ -6,11 +6,16 @@ use tandem_contracts::{
 };
 use tandem_kv::{
     Blueprint, Kind,
+    bank::BankRows,
     codec::Scheme,
     policy::{Encoding, Exemption, Request},
     ragged::{Kit, RaggedRows},
     rows::Rows,
 };
+
+/// Most tokens of a step with which rows come together where they share planes: single tokens and windows of drafts do,
+/// chunks of prompts do not.
+const TOGETHER: usize = 64;
 
 /// What a model's layers keep, and in which dtype.
 #[derive(Clone, Debug)]
@@ -58,6 +63,10 @@ impl Pool {
     /// The layers cannot be kept so, or the device's own.
     pub(super) fn open(device: &Device, layers: &Layers, policy: &StatePolicy) -> Result<Self> {
         let kit = Kit::open(device, layers.blueprint(policy)?.0)?;
-        Ok(Self { policy: policy.clone(), rows: Box::new(RaggedRows::new(kit)) })
+        let rows: Box<dyn Rows> = match device.traits().ragged_attention {
+            true => Box::new(RaggedRows::new(kit)),
+            false => Box::new(BankRows::padded(kit, TOGETHER)),
+        };
+        Ok(Self { policy: policy.clone(), rows })
     }
 }
