@@ -50,6 +50,21 @@ pub struct Options {
     /// in fast arithmetic 16-bit ones, because reading the cache is most of a long context's work: the checkpoint's
     /// own if those have 16 bits, else f16, which keeps 3 more bits than bf16.
     pub cache: Option<Dtype>,
+    /// Bounds what layers keep that would keep everything.
+    pub ring: Option<Ring>,
+}
+
+/// The first positions of a row and the last ones, in place of all of them (attention sinks; Xiao et al.,
+/// arXiv:2309.17453). What a query sees depends on its position alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// Positions that a query sees, its own included.
+    pub window: usize,
+    /// So many of them are the row's first ones; less than the window.
+    pub keep: usize,
+    /// Queries of steps that begin before this position see the last positions only, `window` of them, as mlx-lm has it
+    /// for a prompt that it takes in one call. 0 is the rule without that exception.
+    pub from: usize,
 }
 
 /// An opened model.
@@ -152,6 +167,15 @@ impl<'a> Checkpoint<'a> {
     ) -> Result<Box<dyn Session>> {
         let family = family::find(self.config.family)?;
         let declaration: Declaration = (family.declare)(&self.config);
+        let declaration = match options.ring {
+            Some(Ring { window, keep, .. }) if keep >= window => {
+                return Err(Error::config(format!(
+                    "a ring of {window} positions cannot keep the first: {keep}"
+                )));
+            }
+            Some(ring) => declaration.with_blocks(|block| block.attention.bound(ring)),
+            None => declaration,
+        };
         let precision = precision(device, options.precision)?;
         let context = options.context.unwrap_or(self.config.context).min(self.config.context);
         if context == 0 {

@@ -30,6 +30,6 @@ mod sample;
 mod session;
 pub mod weights;
 
-pub use checkpoint::{Checkpoint, Options, Source};
+pub use checkpoint::{Checkpoint, Options, Ring, Source};
 pub use error::{Error, ErrorKind, Result};
 pub use family::names as families;

@@ -13,11 +13,14 @@ use tandem_contracts::{
     text::{TokenId, Vocabulary},
 };
 use tandem_engine::{Config, Starting};
-use tandem_models::{Checkpoint, Options, config::layer_codes, weights::GgufVocabulary};
+use tandem_models::{Checkpoint, Options, Ring, config::layer_codes, weights::GgufVocabulary};
 use tandem_serve::{
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
 };
+
+/// First tokens that a bounded row never forgets: attention leans on them.
+const KEPT: usize = 4;
 
 /// Loads a model and starts its engine; waits until it can answer.
 ///
@@ -59,7 +62,8 @@ fn head(files: &ModelFiles) -> Result<Head> {
 
 /// The device, the model and their thread, which may still be loading.
 fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Result<Starting> {
-    let options = Options { precision: arguments.precision.map(precision), ..Options::default() };
+    let ring = arguments.max_kv_size.map(|size| Ring { window: size as usize, keep: KEPT, from: 0 });
+    let options = Options { precision: arguments.precision.map(precision), ring, ..Options::default() };
     let (files, state) = (Arc::clone(files), config.state.clone());
     let build = move |device: &tensor::Device| {
         let session = files.with_source(|source| {

@@ -104,6 +104,7 @@ fn attention(config: &Config, layer: &LayerConfig) -> AttentionDeclaration {
         values: Values::Projected,
         donor: layer.donor,
         window: layer.window,
+        keep: (0, 0),
         rope: config.rope_of(layer).cloned(),
         scale: config.scales.scores.unwrap_or_else(|| (layer.head_width as f32).sqrt().recip()),
     }

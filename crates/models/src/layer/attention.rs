@@ -3,6 +3,7 @@
 
 use super::{Entry, Exit, Loader, Norm, Norms, Pass, Stored};
 use crate::{
+    checkpoint::Ring,
     config::{QueryGrowth, RopeConfig},
     error,
 };
@@ -32,6 +33,8 @@ pub(crate) struct AttentionDeclaration {
     pub(crate) donor: Option<usize>,
     /// Positions that a query sees.
     pub(crate) window: Option<usize>,
+    /// So many of them are the first ones, in steps that begin at the second number or beyond.
+    pub(crate) keep: (usize, usize),
     /// How queries and keys are rotated, if they are.
     pub(crate) rope: Option<RopeConfig>,
     /// Multiplies the scores.
@@ -61,12 +64,19 @@ pub(crate) enum Values {
 }
 
 impl AttentionDeclaration {
+    /// Bounds what the layer keeps, if it would keep everything.
+    pub(crate) fn bound(&mut self, ring: Ring) {
+        if self.window.is_none() {
+            (self.window, self.keep) = (Some(ring.window), (ring.keep, ring.from));
+        }
+    }
+
     /// What the layer keeps of each token.
     pub(crate) fn cached(&self) -> Kind {
         let shape = LayerShape { heads: self.shared_heads, key_width: self.width, value_width: self.width };
         match (self.donor, self.window) {
             (Some(donor), _) => Kind::Shared { donor },
-            (None, Some(window)) => Kind::Window { shape, window, keep: 0 },
+            (None, Some(window)) => Kind::Window { shape, window, keep: self.keep.0 },
             (None, None) => Kind::Full(shape),
         }
     }
@@ -99,6 +109,8 @@ pub(crate) struct Attention {
     query_norm: Option<Norm>,
     own: Option<Own>,
     attend: Attend<'static>,
+    /// Steps that begin before this position see no first ones.
+    keep_from: usize,
     rope: Option<Rc<Rope>>,
     growth: Option<QueryGrowth>,
     head_norms: HeadNorms,
@@ -154,7 +166,13 @@ impl Attention {
             width,
             query_norm,
             own,
-            attend: Attend { window: declaration.window, soft_cap, ..Attend::causal(declaration.scale) },
+            attend: Attend {
+                window: declaration.window,
+                keep: declaration.keep.0,
+                soft_cap,
+                ..Attend::causal(declaration.scale)
+            },
+            keep_from: declaration.keep.1,
             rope: declaration.rope.as_ref().map(|rope| loader.rope(rope, width)).transpose()?,
             growth: loader.config.query_growth,
             head_norms,
@@ -177,7 +195,7 @@ impl Attention {
             }
         };
         let queries = self.grow(queries, pass)?;
-        let mixed = pass.attend(self.layer, &queries, &self.attend)?;
+        let mixed = pass.attend(self.layer, &queries, &self.attend, self.keep_from)?;
         device.reshape(&mixed, &[tokens, self.heads * width])
     }
 

@@ -22,11 +22,28 @@ impl Pass<'_> {
         self.rows.append(layer, keys, values)
     }
 
-    /// Attention of packed queries `[tokens, heads, width]` to what their rows keep in a layer.
-    pub(crate) fn attend(&self, layer: usize, queries: &Tensor, how: &Attend<'_>) -> Result<Tensor> {
+    /// Attention of packed queries `[tokens, heads, width]` to what their rows keep in a layer. Rows whose step begins
+    /// before `keep_from` see the last positions of a window only.
+    pub(crate) fn attend(
+        &self,
+        layer: usize,
+        queries: &Tensor,
+        how: &Attend<'_>,
+        keep_from: usize,
+    ) -> Result<Tensor> {
         let views = self.rows.views(layer)?;
-        let spans: Vec<RowSpan<'_>> =
-            views.iter().zip(self.parts).map(|(view, part)| view.span(part.tokens.clone())).collect();
-        self.device.attend(queries, &spans, how)
+        let spans = views.iter().zip(self.parts).map(|(view, part)| view.span(part.tokens.clone()));
+        if keep_from == 0 {
+            return self.device.attend(queries, &spans.collect::<Vec<_>>(), how);
+        }
+        let [_, heads, width] = [0, 1, 2].map(|axis| queries.shape()[axis]);
+        let row = |span: RowSpan<'_>| {
+            let own = self.device.slice(queries, &[span.queries.clone(), 0..heads, 0..width])?;
+            let keep = if span.position < keep_from { 0 } else { how.keep };
+            let span = RowSpan { queries: 0..span.queries.len(), ..span };
+            self.device.attend(&own, &[span], &Attend { keep, ..*how })
+        };
+        let rows = spans.map(row).collect::<Result<Vec<_>>>()?;
+        self.device.concat(&rows.iter().collect::<Vec<_>>(), 0)
     }
 }

@@ -65,6 +65,10 @@ pub(crate) struct Model {
     /// Tokens of a row that stay as they are before it is kept in fewer bits.
     #[arg(long, value_name = "N", default_value_t = 0, env = "TANDEM_KV_START")]
     pub kv_start: usize,
+
+    /// Keep at most N tokens of keys and values: the first 4 and the last ones. Older ones are forgotten.
+    #[arg(long, value_name = "N", env = "TANDEM_MAX_KV_SIZE", value_parser = clap::value_parser!(u32).range(5..))]
+    pub max_kv_size: Option<u32>,
 }
 
 /// How tokens are chosen. What is absent comes from the model's own generation settings.
