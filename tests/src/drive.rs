@@ -7,7 +7,7 @@ use tandem_contracts::{
     tensor::{Device, Precision, Tensor},
     text::TokenId,
 };
-use tandem_models::{Checkpoint, Options};
+use tandem_models::{Checkpoint, Options, Ring};
 
 /// Logits over the vocabulary, for one token.
 pub type Logits = Vec<f32>;
@@ -30,7 +30,15 @@ impl Driver {
     /// # Errors
     /// Those of loading.
     pub fn load(checkpoint: Checkpoint<'_>, device: &Device) -> Result<Self> {
-        let options = Options { precision: Some(Precision::Exact), ..Options::default() };
+        Self::load_ring(checkpoint, device, None)
+    }
+
+    /// The same, with a bound on what layers keep.
+    ///
+    /// # Errors
+    /// Those of loading.
+    pub fn load_ring(checkpoint: Checkpoint<'_>, device: &Device, ring: Option<Ring>) -> Result<Self> {
+        let options = Options { precision: Some(Precision::Exact), ring, ..Options::default() };
         let session = checkpoint.load(device, options)?;
         Ok(Self { session, device: device.clone(), counts: BTreeMap::new(), next: 0 })
     }

@@ -7,7 +7,7 @@
 //! | chunks | the longest prompt fed in chunks of 1, 5 and 16 |
 //! | batch | all prompts as rows of the same steps; one joins late |
 //! | trim | five wrong tokens are taken back |
-//! | caches | quantised from a threshold on; stored as bytes in between |
+//! | caches | quantised from a threshold on; bounded by rings; stored as bytes in between |
 //!
 //! Where a device is batch invariant all but the first two compare bits with the greedy runs, else numbers within the
 //! tolerance.
@@ -42,6 +42,7 @@ struct Checks<'c> {
     case: &'c Case,
     tolerance: &'c Tolerance,
     driver: Driver,
+    device: Device,
     invariant: bool,
     report: Report,
     /// Logits of the greedy runs, by prompt.
@@ -58,6 +59,7 @@ pub fn run(case: &Case, device: &Device, tolerance: &Tolerance) -> Result<Report
         case,
         tolerance,
         driver: Driver::load(case.checkpoint()?, device)?,
+        device: device.clone(),
         invariant: device.traits().batch_invariant,
         report: Report::new(&case.name, device.traits().name),
         runs: BTreeMap::new(),

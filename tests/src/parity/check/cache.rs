@@ -7,7 +7,7 @@
 use super::{Answers, Checks, LONGEST, Run};
 use crate::{
     Result,
-    drive::{Logits, best, log_probabilities},
+    drive::{Driver, Logits, best, log_probabilities},
     parity::Greedy,
 };
 use tandem_contracts::{
@@ -15,6 +15,7 @@ use tandem_contracts::{
     tensor::Affine,
     text::TokenId,
 };
+use tandem_models::Ring;
 
 /// Tokens of the longest prompt before it is stored.
 const STORED: usize = 25;
@@ -47,6 +48,7 @@ impl Checks<'_> {
                     }
                 }
                 Answers::One(tokens) if name == "prompt_cache_save_load" => self.stored(tokens)?,
+                Answers::One(tokens) if name == "rotating16_keep4_p40" => self.rotating(name, run, tokens)?,
                 Answers::One(tokens) => match Quantised::parse(name) {
                     Some(quantised) => self.quantised(name, &quantised, run, tokens)?,
                     None => return Err(format!("{}: no check for the run: {name}", case.name).into()),
@@ -77,6 +79,32 @@ impl Checks<'_> {
         self.driver.close(slot)?;
         self.golden_tokens("stored", &golden, &logits);
         self.same_run("stored and restored", LONGEST, &logits);
+        Ok(())
+    }
+
+    /// Rings of 16 positions, of which 4 are the first ones. mlx-lm's call for the prompt shows it no first ones.
+    fn rotating(&mut self, name: &str, run: &Run, tokens: &[TokenId]) -> Result<()> {
+        let prompt = self.case.run(LONGEST)?.prompt.clone();
+        let first_call = prompt.len() - 1;
+        let margins = vec![run.min_margin.unwrap_or(f32::INFINITY); tokens.len()];
+        let golden = Greedy { prompt, tokens: tokens.to_vec(), margins };
+        let ring = Ring { window: 16, keep: 4, from: first_call };
+        let mut driver = Driver::load_ring(self.case.checkpoint()?, &self.device, Some(ring))?;
+        let logits = driver.greedy(&golden.prompt, first_call, golden.tokens.len())?;
+        let equal = self.golden_tokens(name, &golden, &logits);
+        if let Some(rows) = self.case.run_log_probabilities.get(name) {
+            let ours: Vec<Logits> = logits.iter().take(equal + 1).map(|it| log_probabilities(it)).collect();
+            self.golden_rows(name, &ours, &rows[..ours.len().min(rows.len())]);
+        }
+
+        // Without the exception the rule knows positions only, so that chunks do not matter.
+        let ring = Ring { from: 0, ..ring };
+        let mut driver = Driver::load_ring(self.case.checkpoint()?, &self.device, Some(ring))?;
+        let alone = driver.greedy(&golden.prompt, 1, golden.tokens.len())?;
+        for chunk in [5, 16, golden.prompt.len()] {
+            let chunked = driver.greedy(&golden.prompt, chunk, golden.tokens.len())?;
+            self.same(&format!("rings in chunks of {chunk}"), &golden, &chunked, &alone);
+        }
         Ok(())
     }
 
