@@ -246,8 +246,11 @@ pub trait Session: fmt::Debug {
     /// Closes a row and hands out its state.
     ///
     /// # Errors
-    /// The slot is not open.
+    /// The slot is not open, or the row cannot be taken out and stays: it can be discarded only.
     fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>>;
+
+    /// Closes a row and drops what it holds, whatever its state; does nothing where the slot is not open.
+    fn discard(&mut self, slot: Slot);
 
     /// A stored state as bytes that [`Session::restore`] takes back; `model` is a name that no other model has.
     ///

@@ -330,10 +330,14 @@ impl Executor {
         self.rows = kept;
     }
 
-    /// Closes a slot. Where that fails nobody knows what the session holds, and nothing more may run on it.
+    /// Lets a row go, be it lost. Where that panics nobody knows what the session holds, and nothing more may run on it.
     fn release(&mut self, slot: Slot) {
         let session = &mut self.parts.session;
-        if guard("close", || session.close(slot)).is_err() {
+        let discard = || {
+            session.discard(slot);
+            Ok(())
+        };
+        if guard("discard", discard).is_err() {
             self.course = Course::Broken;
         }
     }

@@ -75,7 +75,8 @@ pub trait Rows: fmt::Debug {
     /// There is no such row, a step is open that it takes part in, or the device's own; the row is still there then.
     fn leave(&mut self, slot: Slot) -> Result<RaggedRow>;
 
-    /// Drops a row, whatever its state.
+    /// Drops a row, whatever its state. Its part leaves an open step, so that what is given for each part, or asked of
+    /// each, is one less.
     fn discard(&mut self, slot: Slot);
 
     /// Makes `to` a copy of `from`.

@@ -62,8 +62,9 @@ pub struct Ring {
     pub window: usize,
     /// So many of them are the row's first ones; less than the window.
     pub keep: usize,
-    /// Queries of steps that begin before this position see the last positions only, `window` of them, as mlx-lm has it
-    /// for a prompt that it takes in one call. 0 is the rule without that exception.
+    /// Queries of a row's first step, up to this position, see the last positions only, `window` of them, as mlx-lm has
+    /// it for a prompt that it takes in one call; a second step that begins before it is refused. 0 is the rule without
+    /// that exception.
     pub from: usize,
 }
 

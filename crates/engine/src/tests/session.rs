@@ -244,6 +244,12 @@ impl Session for Scripted {
         Ok(Box::new(State(tokens)))
     }
 
+    fn discard(&mut self, slot: Slot) {
+        let trouble = self.control.script().at_close.take();
+        trouble.map_or(Ok(()), |trouble| trouble.strike("discard")).expect("nothing but a panic");
+        self.control.script().closed += u32::from(self.rows.remove(&slot).is_some()) as usize;
+    }
+
     fn snapshot(&self, _state: &dyn RowState, _model: &[u8]) -> Result<Vec<u8>> {
         Err(Error::new(ErrorKind::Unsupported, "snapshot", "not scripted"))
     }

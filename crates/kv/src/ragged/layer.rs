@@ -67,7 +67,8 @@ impl Layer {
         let moves = if fields.is_empty() { Vec::new() } else { room.spread(step.position) };
         let of = (&coders.fields()?[..], layout.shape.heads);
         let planes = moved(kit.device(), of, room.capacity(), &fields, &moves)?;
-        kit.device().eval(&planes.iter().collect::<Vec<_>>())?;
+        // With what says whether they are sound, which would hold the plain planes otherwise.
+        kit.device().eval(&planes.iter().chain(&sound).collect::<Vec<_>>())?;
         // What lay before was not moved, and is never read: the row cannot be shortened below this threshold.
         (self.place, self.store, self.encoded) = (room, Store::Held(planes), true);
         Ok(sound)

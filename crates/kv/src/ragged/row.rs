@@ -135,7 +135,10 @@ impl RaggedRow {
             && self.tokens.checked_add(tokens).is_some()
             && limit.is_none_or(|limit| tokens <= limit);
         if !fits {
-            return Err(Error::index("begin", format!("{} tokens cannot grow by: {tokens}", self.tokens)));
+            let limit =
+                limit.map_or_else(String::new, |limit| format!(", at most {limit} before precision changes"));
+            let held = self.tokens;
+            return Err(Error::index("begin", format!("{held} tokens cannot grow by{limit}: {tokens}")));
         }
         Ok(Stretch { position: self.tokens, tokens })
     }

@@ -104,8 +104,9 @@ fn conversions_take_one_layer_at_a_time() {
     fake.reset_peak();
     row.begin(1).unwrap();
     let peak = fake.memory().peak;
-    // Beside the row itself: one layer cut, in f32 on this device, and its codes twice.
-    assert!(peak < plain + plain, "{peak} over {plain}");
+    // Beside the row itself: one layer cut, in f32 on this device, and its codes twice, and the codes of the layers
+    // before. Had each layer's plain planes stayed, the peak would be 1.53 times the row.
+    assert!(peak < plain + plain * 3 / 8, "{peak} over {plain}");
     assert!(row.bytes() < plain * 6 / 10);
 }
 

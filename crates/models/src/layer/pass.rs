@@ -2,7 +2,7 @@
 //!
 //! Invariant: positions are fixed before the first layer appends, so that no layer sees another's progress.
 
-use tandem_contracts::tensor::{Attend, Device, Precision, Result, RowSpan, Tensor};
+use tandem_contracts::tensor::{Attend, Device, Error, ErrorKind, Precision, Result, RowSpan, Tensor};
 use tandem_kv::rows::{Part, Rows};
 
 /// What every layer of a pass shares.
@@ -22,8 +22,8 @@ impl Pass<'_> {
         self.rows.append(layer, keys, values)
     }
 
-    /// Attention of packed queries `[tokens, heads, width]` to what their rows keep in a layer. Rows whose step begins
-    /// before `keep_from` see the last positions of a window only.
+    /// Attention of packed queries `[tokens, heads, width]` to what their rows keep in a layer. A first step that
+    /// begins before `keep_from` sees the last positions of a window only.
     pub(crate) fn attend(
         &self,
         layer: usize,
@@ -39,6 +39,11 @@ impl Pass<'_> {
         let [_, heads, width] = [0, 1, 2].map(|axis| queries.shape()[axis]);
         let row = |span: RowSpan<'_>| {
             let own = self.device.slice(queries, &[span.queries.clone(), 0..heads, 0..width])?;
+            if (1..keep_from).contains(&span.position) {
+                let message =
+                    format!("a prompt of {keep_from} tokens must be one step, got: {}", span.position);
+                return Err(Error::new(ErrorKind::Unsupported, "attend", message));
+            }
             let keep = if span.position < keep_from { 0 } else { how.keep };
             let span = RowSpan { queries: 0..span.queries.len(), ..span };
             self.device.attend(&own, &[span], &Attend { keep, ..*how })

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a step is checked whole before anything runs; rows' counts move together at its end, or not at all;
 //! positions are those before the step. After a device failure the rows that lost a plane say so in every later
-//! call, and can only be closed.
+//! call, and can only be discarded.
 
 mod plan;
 mod pool;
@@ -142,13 +142,15 @@ impl Session for DecoderSession {
     }
 
     fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>> {
-        let left = self.rows(slot)?.leave(slot);
-        if left.is_err() {
-            // A row that cannot be taken out is of no use to anybody.
-            self.rows(slot)?.discard(slot);
-        }
+        let row = self.rows(slot)?.leave(slot)?;
         self.slots.remove(&slot);
-        Ok(Box::new(left?))
+        Ok(Box::new(row))
+    }
+
+    fn discard(&mut self, slot: Slot) {
+        if let Some(index) = self.slots.remove(&slot) {
+            self.pools[index].rows.discard(slot);
+        }
     }
 
     fn snapshot(&self, state: &dyn RowState, model: &[u8]) -> Result<Vec<u8>> {

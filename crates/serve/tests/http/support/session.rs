@@ -143,6 +143,10 @@ impl Session for Scripted {
         Ok(Box::new(Closed(row.1.len())))
     }
 
+    fn discard(&mut self, slot: Slot) {
+        self.rows.remove(&slot);
+    }
+
     fn snapshot(&self, _state: &dyn RowState, _model: &[u8]) -> Result<Vec<u8>> {
         Err(Error::new(ErrorKind::Unsupported, "snapshot", "not scripted"))
     }
