@@ -1,7 +1,7 @@
 //! Joins the crates: a device, a model on it, an engine around it, and its text.
 
 use crate::{
-    cli::{self, KvQuant},
+    cli::{self, KEPT, KvQuant},
     clock::SystemClock,
     error::{Error, Result},
     model_files::{KV_CONFIG, ModelFiles},
@@ -18,9 +18,6 @@ use tandem_serve::{
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
 };
-
-/// First tokens that a bounded row never forgets: attention leans on them.
-const KEPT: usize = 4;
 
 /// Loads a model and starts its engine; waits until it can answer.
 ///
@@ -62,7 +59,7 @@ fn head(files: &ModelFiles) -> Result<Head> {
 
 /// The device, the model and their thread, which may still be loading.
 fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Result<Starting> {
-    let ring = arguments.max_kv_size.map(|size| Ring { window: size as usize, keep: KEPT, from: 0 });
+    let ring = arguments.max_kv_size.map(|size| Ring { window: size as usize, keep: KEPT as usize, from: 0 });
     let options = Options { precision: arguments.precision.map(precision), ring, ..Options::default() };
     let (files, state) = (Arc::clone(files), config.state.clone());
     let build = move |device: &tensor::Device| {
@@ -72,7 +69,8 @@ fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Re
             load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
         })?;
         for line in session.exemptions(&state)? {
-            tracing::warn!("{line}");
+            // Never only a log line: what was asked for is not what is done.
+            eprintln!("note: {line}");
         }
         Ok(session)
     };
@@ -101,6 +99,10 @@ fn open_device(arguments: &cli::Model) -> Result<OpenDevice> {
 /// How keys and values are to be kept.
 fn state_policy(files: &ModelFiles, arguments: &cli::Model) -> Result<StatePolicy> {
     let codes = match &arguments.kv_quant {
+        KvQuant::Off if arguments.kv_start > 0 => {
+            return Err(Error::new("--kv-start says from where on --kv-quant is to be, which is off")
+                .hint("add --kv-quant 8, or leave --kv-start away"));
+        }
         KvQuant::Off => return Ok(StatePolicy::Plain),
         KvQuant::Code(code) => Codes::Uniform(*code),
         KvQuant::Config => {

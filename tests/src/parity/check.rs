@@ -9,6 +9,9 @@
 //! | trim | five wrong tokens are taken back |
 //! | caches | quantised from a threshold on; bounded by rings; stored as bytes in between |
 //!
+//! Of mlx-lm's own runs `trim5_rollback` and `batch_forward_leftpad` say only that the answer is that of the row alone,
+//! which the checks of trims and batches hold here.
+//!
 //! Where a device is batch invariant all but the first two compare bits with the greedy runs, else numbers within the
 //! tolerance.
 

@@ -67,9 +67,13 @@ pub(crate) struct Model {
     pub kv_start: usize,
 
     /// Keep at most N tokens of keys and values: the first 4 and the last ones. Older ones are forgotten.
-    #[arg(long, value_name = "N", env = "TANDEM_MAX_KV_SIZE", value_parser = clap::value_parser!(u32).range(5..))]
+    #[arg(long, value_name = "N", env = "TANDEM_MAX_KV_SIZE",
+          value_parser = clap::value_parser!(u32).range(i64::from(KEPT) + 1..))]
     pub max_kv_size: Option<u32>,
 }
+
+/// First tokens that a row of bounded size never forgets: attention leans on them.
+pub(crate) const KEPT: u32 = 4;
 
 /// How tokens are chosen. What is absent comes from the model's own generation settings.
 #[derive(Args, Debug, Clone)]
@@ -208,7 +212,7 @@ impl Backend {
 /// Arithmetic of weight products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Precision {
-    /// 8-bit activations, integer products.
+    /// 12-bit activations, integer products.
     Fast,
     /// Floats on dequantised weights.
     Exact,
