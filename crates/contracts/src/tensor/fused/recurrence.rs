@@ -2,8 +2,8 @@
 
 use super::activate;
 use crate::tensor::{
-    Activation, Binary, Convolution, Device, Dtype, Recurred, Reduce, Result, Rule, Scalar, Scan, StateSpan,
-    Tensor, shape,
+    Activation, Binary, Convolution, Device, Dtype, Error, Recurred, Reduce, Result, Rule, Scalar, Scan,
+    StateSpan, Tensor, shape,
 };
 use std::ops::Range;
 
@@ -24,7 +24,9 @@ pub fn convolve(
         let own = device.slice(x, &[row.tokens.clone(), 0..channels])?;
         let joined = device.concat(&[row.state, &own], 0)?;
         let length = joined.shape()[0];
-        states.push(device.slice(&joined, &[length + 1 - taps..length, 0..channels])?);
+        // Taken, not cut: a view would keep the inputs of the whole step alive for as long as the state.
+        let last = device.arange(narrow(length + 1 - taps)?, taps - 1)?;
+        states.push(device.take(&joined, &last, 0)?);
         if !row.tokens.is_empty() {
             let joined = device.reshape(&joined, &[1, length, channels])?;
             let output = device.conv1d(&joined, how.weight)?;
@@ -55,6 +57,10 @@ pub fn scan(device: &Device, how: &Scan<'_>, rows: &[StateSpan<'_>]) -> Result<R
     let dtype = how.values.dtype();
     let outputs = join(device, &outputs, Dtype::F32, &shape)?;
     Ok(Recurred { outputs: device.cast(&outputs, dtype)?, states })
+}
+
+fn narrow(index: usize) -> Result<i32> {
+    i32::try_from(index).map_err(|_| Error::index("convolve", format!("too many tokens: {index}")))
 }
 
 fn join(device: &Device, outputs: &[Tensor], dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
