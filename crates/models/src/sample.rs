@@ -4,7 +4,7 @@ use crate::{Checkpoint, Options, Source, weights::File};
 use half::f16;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tandem_contracts::{fake, model::Session};
+use tandem_contracts::{fake, model::Session, tensor::Device};
 
 /// Extents of the sample llama.
 pub(crate) const HIDDEN: usize = 32;
@@ -93,10 +93,19 @@ pub(crate) fn safetensors(weights: &BTreeMap<String, Floats>) -> Vec<u8> {
 
 /// The sample on a fake device.
 pub(crate) fn session() -> Box<dyn Session> {
+    session_on(&fake::open())
+}
+
+/// The sample with rows that own their planes, and with rows that share them.
+pub(crate) fn layouts() -> [Box<dyn Session>; 2] {
+    [fake::open(), fake::open_for_shared_planes()].map(|device| session_on(&device))
+}
+
+fn session_on(device: &Device) -> Box<dyn Session> {
     let (config, weights) = (config().to_string(), safetensors(&weights()));
     let files = vec![File { name: "model.safetensors", bytes: &weights }];
     let source = Source::Safetensors { config: config.as_bytes(), generation: None, index: None, files };
-    Checkpoint::open(source).unwrap().load(&fake::open(), Options::default()).unwrap()
+    Checkpoint::open(source).unwrap().load(device, Options::default()).unwrap()
 }
 
 /// Writes GGUF files, honest or not.

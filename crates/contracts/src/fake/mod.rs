@@ -1,8 +1,9 @@
 //! A device for tests: naive, lazy and deterministic.
 //!
 //! Operations check their operands and build a graph; values appear only at [`eval`](crate::tensor::Backend::eval) or
-//! [`download`](crate::tensor::Backend::download), as on a deferred device. Floats are computed in f32, one element after the other in the
-//! obvious order, so every output element has one arithmetic. Provided operations keep their bodies.
+//! [`download`](crate::tensor::Backend::download), as on a deferred device. Floats are computed in f32, one element
+//! after the other in the obvious order, so every output element has one arithmetic. Provided operations keep their
+//! bodies.
 //!
 //! What a test may count, besides [`memory`](crate::tensor::Backend::memory): [`Fake::counts`].
 
@@ -57,9 +58,18 @@ pub fn open() -> Device {
     Fake::open()
 }
 
+/// Opens a fake whose attention is for rows that share planes.
+pub fn open_for_shared_planes() -> Device {
+    Fake::open_with(false)
+}
+
 impl Fake {
     /// Opens a fake.
     pub fn open() -> Rc<Self> {
+        Self::open_with(true)
+    }
+
+    fn open_with(ragged_attention: bool) -> Rc<Self> {
         Rc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             id: DeviceId::unique(),
@@ -69,7 +79,7 @@ impl Fake {
                 precisions: &[Precision::Exact],
                 batch_invariant: true,
                 deferred: true,
-                ragged_attention: true,
+                ragged_attention,
             },
             ledger: Rc::default(),
             evaluations: Cell::new(0),

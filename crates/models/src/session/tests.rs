@@ -44,20 +44,21 @@ fn kind<T: std::fmt::Debug>(result: tandem_contracts::tensor::Result<T>) -> Erro
 fn logits_do_not_depend_on_chunks_company_or_order() {
     let (long, short) = ([5, 9, 2, 7, 1, 20, 3], [4, 4, 8]);
     let (expected, other) = (alone(&long), alone(&short));
-    let mut session = sample::session();
-    session.open(Slot(3), &PLAIN, None).unwrap();
-    session.open(Slot(1), &PLAIN, None).unwrap();
-    let got = run(
-        session.as_mut(),
-        vec![part(3, 0, &long[..3], Wanted::All), part(1, 0, &short[..1], Wanted::None)],
-    );
-    assert_eq!(got, expected[..3]);
-    let got = run(
-        session.as_mut(),
-        vec![part(1, 1, &short[1..], Wanted::Last), part(3, 3, &long[3..], Wanted::All)],
-    );
-    assert_eq!(got[0], other[2]);
-    assert_eq!(got[1..], expected[3..]);
+    for mut session in sample::layouts() {
+        session.open(Slot(3), &PLAIN, None).unwrap();
+        session.open(Slot(1), &PLAIN, None).unwrap();
+        let got = run(
+            session.as_mut(),
+            vec![part(3, 0, &long[..3], Wanted::All), part(1, 0, &short[..1], Wanted::None)],
+        );
+        assert_eq!(got, expected[..3]);
+        let got = run(
+            session.as_mut(),
+            vec![part(1, 1, &short[1..], Wanted::Last), part(3, 3, &long[3..], Wanted::All)],
+        );
+        assert_eq!(got[0], other[2]);
+        assert_eq!(got[1..], expected[3..]);
+    }
 }
 
 #[test]
@@ -105,22 +106,23 @@ fn malformed_steps_are_refused_and_change_nothing() {
 
 #[test]
 fn rows_are_forked_trimmed_stored_and_resumed() {
-    let mut session = sample::session();
-    session.open(Slot(0), &PLAIN, None).unwrap();
-    run(session.as_mut(), vec![part(0, 0, &[5, 6, 7], Wanted::None)]);
-    session.fork(Slot(0), Slot(1)).unwrap();
-    let got = run(session.as_mut(), vec![part(0, 3, &[8], Wanted::Last), part(1, 3, &[9], Wanted::Last)]);
-    assert_eq!(got, [alone(&[5, 6, 7, 8])[3].clone(), alone(&[5, 6, 7, 9])[3].clone()]);
+    for mut session in sample::layouts() {
+        session.open(Slot(0), &PLAIN, None).unwrap();
+        run(session.as_mut(), vec![part(0, 0, &[5, 6, 7], Wanted::None)]);
+        session.fork(Slot(0), Slot(1)).unwrap();
+        let got = run(session.as_mut(), vec![part(0, 3, &[8], Wanted::Last), part(1, 3, &[9], Wanted::Last)]);
+        assert_eq!(got, [alone(&[5, 6, 7, 8])[3].clone(), alone(&[5, 6, 7, 9])[3].clone()]);
 
-    let stored = session.close(Slot(1)).unwrap();
-    assert_eq!((stored.tokens(), stored.reuse_floor()), (4, 0));
-    assert_eq!(stored.bytes(), session.project_bytes(&PLAIN, 4).unwrap());
-    let copy = RowState::fork(stored.as_ref()).unwrap();
-    session.open(Slot(2), &PLAIN, Some(stored)).unwrap();
-    session.open(Slot(3), &PLAIN, Some(copy)).unwrap();
-    session.trim(Slot(3), 2).unwrap();
-    let got = run(session.as_mut(), vec![part(2, 4, &[1], Wanted::Last), part(3, 2, &[8], Wanted::Last)]);
-    assert_eq!(got, [alone(&[5, 6, 7, 9, 1])[4].clone(), alone(&[5, 6, 8])[2].clone()]);
+        let stored = session.close(Slot(1)).unwrap();
+        assert_eq!((stored.tokens(), stored.reuse_floor()), (4, 0));
+        assert_eq!(stored.bytes(), session.project_bytes(&PLAIN, 4).unwrap());
+        let copy = RowState::fork(stored.as_ref()).unwrap();
+        session.open(Slot(2), &PLAIN, Some(stored)).unwrap();
+        session.open(Slot(3), &PLAIN, Some(copy)).unwrap();
+        session.trim(Slot(3), 2).unwrap();
+        let got = run(session.as_mut(), vec![part(2, 4, &[1], Wanted::Last), part(3, 2, &[8], Wanted::Last)]);
+        assert_eq!(got, [alone(&[5, 6, 7, 9, 1])[4].clone(), alone(&[5, 6, 8])[2].clone()]);
+    }
 }
 
 #[test]
@@ -163,18 +165,19 @@ fn precision_depends_on_position_alone() {
 
     // The same in steps up to the threshold and beyond it, in company that passes it elsewhere.
     let policy = encoded(3);
-    let mut session = sample::session();
-    for slot in [0, 1] {
-        session.open(Slot(slot), &policy, None).unwrap();
+    for mut session in sample::layouts() {
+        for slot in [0, 1] {
+            session.open(Slot(slot), &policy, None).unwrap();
+        }
+        let other = [4, 4, 8, 11];
+        let expected = alone_by(&policy, &other);
+        let first = run(session.as_mut(), vec![part(0, 0, &ids[..3], Wanted::All)]);
+        assert_eq!(first, delayed[..3]);
+        let rows = vec![part(1, 0, &other[..3], Wanted::Last), part(0, 3, &ids[3..], Wanted::All)];
+        let second = run(session.as_mut(), rows);
+        assert_eq!((&second[0], &second[1..]), (&expected[2], &delayed[3..]));
+        assert_eq!(run(session.as_mut(), vec![part(1, 3, &other[3..], Wanted::Last)]), expected[3..]);
     }
-    let other = [4, 4, 8, 11];
-    let expected = alone_by(&policy, &other);
-    let first = run(session.as_mut(), vec![part(0, 0, &ids[..3], Wanted::All)]);
-    assert_eq!(first, delayed[..3]);
-    let rows = vec![part(1, 0, &other[..3], Wanted::Last), part(0, 3, &ids[3..], Wanted::All)];
-    let second = run(session.as_mut(), rows);
-    assert_eq!((&second[0], &second[1..]), (&expected[2], &delayed[3..]));
-    assert_eq!(run(session.as_mut(), vec![part(1, 3, &other[3..], Wanted::Last)]), expected[3..]);
 }
 
 #[test]
