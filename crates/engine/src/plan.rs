@@ -161,7 +161,10 @@ mod tests {
             counts in prop::collection::vec((0_usize..20, 0_usize..40), 0..12),
             step in 0_usize..50,
             chunk in 0_usize..20,
+            start in 0_usize..30,
         ) {
+            let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
+            let state = StatePolicy::Encoded { codes, start };
             let known: Vec<Vec<TokenId>> =
                 counts.iter().map(|&(computed, left)| (0..(computed + left) as u32).collect()).collect();
             let rows: Vec<Counted<'_>> = counts
@@ -170,7 +173,7 @@ mod tests {
                 .zip(0..)
                 .map(|((&(computed, _), known), slot)| Counted { slot: Slot(slot), computed, known })
                 .collect();
-            let planned = plan(&rows, Limits { step, chunk }, &StatePolicy::Plain);
+            let planned = plan(&rows, Limits { step, chunk }, &state);
             let waiting: Vec<&Counted<'_>> = rows.iter().filter(|row| row.left() > 0).collect();
             prop_assert_eq!(planned.rows.len(), waiting.len());
             prop_assert!(planned.tokens() <= step.max(waiting.len()));
@@ -178,6 +181,7 @@ mod tests {
                 let count = part.tokens.len();
                 prop_assert_eq!((part.slot, part.position), (row.slot, row.computed));
                 prop_assert!((1..=chunk.max(1).min(row.left())).contains(&count));
+                prop_assert!(row.computed >= start || row.computed + count <= start);
                 let ids = row.known[row.computed..row.computed + count].to_vec();
                 prop_assert_eq!(&part.tokens, &TokenSource::Ids(ids));
                 let last = count == row.left();

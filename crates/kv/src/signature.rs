@@ -153,6 +153,7 @@ mod tests {
             affine(8, 64, Dtype::Bf16),
             affine(8, 32, Dtype::F16),
             Encoding::ByLayer(vec![(0, Scheme::affine(Affine { bits: 8, group: 32 }, Dtype::F32))]),
+            Encoding::ByLayer(vec![(0, Scheme::affine(Affine { bits: 4, group: 32 }, Dtype::F32))]),
         ];
         let mut signatures = HashSet::new();
         let mut blueprints = HashSet::new();

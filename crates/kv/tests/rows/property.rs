@@ -120,6 +120,23 @@ proptest! {
     }
 
     #[test]
+    fn layers_that_read_others(model in model(shared()), layout in layout(), actions in actions()) {
+        on_the_cpu(&model, layout, &actions);
+    }
+
+    #[test]
+    fn turbo_rows(
+        layout in layout(),
+        actions in actions(),
+        start in 0..12_usize,
+        (keys, values) in prop::sample::select(vec![(8, 3), (4, 2), (5, 5)]),
+    ) {
+        let encoding = Encoding::Uniform(Scheme::turbo(keys, values));
+        let kinds = vec![Kind::Full(SHAPE), Kind::Full(SHAPE), Kind::Shared { donor: 0 }];
+        on_the_cpu(&Model { kinds, plain: Dtype::Bf16, encoding, start }, layout, &actions);
+    }
+
+    #[test]
     fn padded_whole_rows(model in model(whole()), layout in padded(), actions in actions()) {
         on_the_cpu(&model, layout, &actions);
     }
@@ -159,11 +176,6 @@ proptest! {
     }
 
     #[test]
-    fn layers_that_read_others(model in model(shared()), layout in layout(), actions in actions()) {
-        on_the_cpu(&model, layout, &actions);
-    }
-
-    #[test]
     fn layers_stored_each_its_own_way(
         layout in layout(),
         actions in actions(),
@@ -172,18 +184,6 @@ proptest! {
     ) {
         let kinds = vec![FULL, window(size), FULL];
         let encoding = Encoding::ByLayer(vec![(0, affine(4)), (1, affine(8))]);
-        on_the_cpu(&Model { kinds, plain: Dtype::Bf16, encoding, start }, layout, &actions);
-    }
-
-    #[test]
-    fn turbo_rows(
-        layout in layout(),
-        actions in actions(),
-        start in 0..12_usize,
-        (keys, values) in prop::sample::select(vec![(8, 3), (4, 2), (5, 5)]),
-    ) {
-        let encoding = Encoding::Uniform(Scheme::turbo(keys, values));
-        let kinds = vec![Kind::Full(SHAPE), Kind::Full(SHAPE)];
         on_the_cpu(&Model { kinds, plain: Dtype::Bf16, encoding, start }, layout, &actions);
     }
 }
