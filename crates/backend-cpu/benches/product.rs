@@ -5,8 +5,8 @@
 //!
 //! Each weight is there as often as a model of 30 layers has it, so that one row finds it where decoding finds it,
 //! in the outermost cache or in memory. One row is printed as GB of weights read in a second, beside a plain
-//! read of the same bytes; several rows as GFLOP in a second; quantising as billions of inputs in a second. Figures are the median (and best) of runs that
-//! alternate.
+//! read of the same bytes; several rows as GFLOP in a second; quantising as billions of inputs in a second. Figures are
+//! the median (and best) of runs that alternate.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;

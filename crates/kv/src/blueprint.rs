@@ -1,7 +1,8 @@
 //! What a row is made by: the layers of a model with how each is stored, and the bytes that follow.
 //!
-//! Invariant: what [`Blueprint::bytes`] projects for a number of tokens is what a row of so many tokens allocates, but
-//! for windows, which may keep one [`Growth`] of columns more.
+//! Invariant: what [`Blueprint::bytes`] projects for a number of tokens is what a row of its own allocates that came to
+//! them token by token, but for windows, which may keep one [`Growth`] of columns more. After a longer step a window has
+//! room for that step too, until its next one begins. Rows that share planes take what those take.
 
 use crate::{
     Growth, Kind,

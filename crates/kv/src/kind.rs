@@ -148,8 +148,8 @@ impl Kind {
         }
     }
 
-    /// Columns that hold a row of `tokens` tokens between steps, where planes grow by `growth` columns. A window may
-    /// keep one growth more after longer steps.
+    /// Columns that hold a row of `tokens` tokens between steps of one token, where planes grow by `growth` columns. A
+    /// window may keep one growth more, and after a longer step as many more as that had tokens.
     pub fn columns(self, tokens: usize, growth: Growth) -> usize {
         match self {
             Self::Full(_) => growth.capacity(tokens),

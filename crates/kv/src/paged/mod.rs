@@ -43,7 +43,8 @@ impl Paging {
 
 impl BankRows {
     /// Rows that lie in blocks of pools. A step for which there are no blocks is refused, with a `Memory` error, by
-    /// [`Rows::begin`](crate::rows::Rows::begin); nothing is lost then.
+    /// [`Rows::begin`](crate::rows::Rows::begin); nothing is lost then. Another failure of the device while blocks are
+    /// copied loses the layer of all rows in its pool.
     pub fn paged(kit: Rc<Kit>, paging: Paging) -> Self {
         let of = Rc::clone(&kit);
         Self::new(kit, usize::MAX, |layer, encoded| {

@@ -1,7 +1,7 @@
 //! Which position of a row lies in which column of a layer's planes.
 //!
-//! Position `p` lies in column `p % capacity`, but for kept first positions. A layer that keeps everything has at least as many columns as positions,
-//! so that columns are positions. A window has as many as its next step reads and writes, and goes round; the first
+//! Position `p` lies in column `p % capacity`. A layer that keeps everything has at least as many columns as positions,
+//! so that columns are positions. A window has as many as its next step reads and writes, and goes round; first
 //! positions, where they are kept, lie before the columns that go round.
 //!
 //! Invariants: what a step reads is intact until the next one begins, so that every step can be given up or kept in

@@ -12,7 +12,7 @@ use tandem_contracts::{model::Code, tensor::Affine};
 /// More layers than any model has.
 const MOST_LAYERS: u64 = 1 << 16;
 
-/// The layers of a `kv_config.json` and their codes. Layers of 0 bits are left plain; a group has 64 elements unless
+/// The layers of a `kv_config.json` and their codes, in order of the layers. Layers of 0 bits are left plain; a group has 64 elements unless
 /// the file says otherwise.
 ///
 /// # Errors
@@ -35,6 +35,7 @@ pub fn layer_codes(json: &[u8]) -> Result<Vec<(usize, Code)>> {
             codes.push((layer, Code::Affine(Affine { bits: bits as u8, group: group as u16 })));
         }
     }
+    codes.sort_by_key(|(layer, _)| *layer);
     Ok(codes)
 }
 
@@ -47,10 +48,10 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_read_in_the_order_of_the_file() {
+    fn layers_come_in_their_order() {
         let json = br#"[{"layer_idx": 7, "bits": 4}, {"layer_idx": 0, "bits": 8, "group_size": 32},
                         {"layer_idx": 2, "bits": 0}]"#;
-        assert_eq!(layer_codes(json).unwrap(), [(7, affine(4, 64)), (0, affine(8, 32))]);
+        assert_eq!(layer_codes(json).unwrap(), [(0, affine(8, 32)), (7, affine(4, 64))]);
         assert_eq!(layer_codes(b"[]").unwrap(), []);
     }
 

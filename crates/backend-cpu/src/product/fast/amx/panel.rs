@@ -92,7 +92,8 @@ impl Panel<'_> {
     /// # Safety
     ///
     /// The machine has these instructions, and the tile registers are configured for the block's rows and the
-    /// [`depth`] of the format; the pointers lead to the space that they describe; nobody else uses the results' cells meanwhile.
+    /// [`depth`] of the format; the pointers lead to the space that they describe; nobody else uses the results' cells
+    /// meanwhile.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) unsafe fn multiply<const G: usize, const NIBBLE: bool, const R: usize>(
         &self,
