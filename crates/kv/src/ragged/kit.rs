@@ -45,6 +45,8 @@ pub(crate) struct Coders {
     pub(crate) scheme: Scheme,
     pub(crate) keys: Rc<dyn Codec>,
     pub(crate) values: Rc<dyn Codec>,
+    /// How many of the fields are the keys'.
+    pub(crate) key_fields: usize,
 }
 
 impl Coders {
@@ -53,11 +55,6 @@ impl Coders {
         let mut fields = self.scheme.keys.fields(self.keys.width())?;
         fields.extend(self.scheme.values.fields(self.values.width())?);
         Ok(fields)
-    }
-
-    /// How many of the fields are the keys'.
-    pub(crate) fn key_fields(&self) -> Result<usize> {
-        Ok(self.scheme.keys.fields(self.keys.width())?.len())
     }
 }
 
@@ -95,7 +92,8 @@ impl Kit {
         let mut coders = |scheme: Scheme, shape: LayerShape| -> Result<Coders> {
             let (keys, values) =
                 (open(scheme.keys, shape.key_width)?, open(scheme.values, shape.value_width)?);
-            Ok(Coders { scheme, keys, values })
+            let key_fields = scheme.keys.fields(shape.key_width)?.len();
+            Ok(Coders { scheme, keys, values, key_fields })
         };
         let mut layers = Vec::new();
         for (&kind, &transition) in blueprint.kinds().iter().zip(blueprint.policy().layers()) {

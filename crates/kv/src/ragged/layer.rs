@@ -103,6 +103,6 @@ impl Layer {
 
 /// Keys and values behind the fields of both.
 fn decode(coders: &Coders, fields: &[Tensor]) -> Result<[Tensor; 2]> {
-    let (keys, values) = fields.split_at(coders.key_fields()?.min(fields.len()));
+    let (keys, values) = fields.split_at(coders.key_fields.min(fields.len()));
     Ok([coders.keys.decode(keys)?, coders.values.decode(values)?])
 }

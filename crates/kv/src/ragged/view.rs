@@ -39,7 +39,7 @@ impl View {
         if planes.is_empty() {
             return Err(Error::new(ErrorKind::State, "view", "nothing is reserved"));
         }
-        let (keys, values) = planes.split_at(coders.key_fields()?.min(planes.len()));
+        let (keys, values) = planes.split_at(coders.key_fields.min(planes.len()));
         let (keys, values) = (coders.keys.held(keys)?, coders.values.held(values)?);
         Ok(Self { position, runs, keys, values })
     }
