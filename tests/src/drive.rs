@@ -75,6 +75,17 @@ impl Driver {
         Ok(self.session.open(slot, policy, Some(state))?)
     }
 
+    /// Fewest tokens to which a row can be shortened.
+    ///
+    /// # Errors
+    /// The session's own.
+    pub fn floor(&mut self, slot: Slot) -> Result<usize> {
+        let state = self.session.close(slot)?;
+        let floor = state.reuse_floor();
+        self.session.open(slot, &StatePolicy::Plain, Some(state))?;
+        Ok(floor)
+    }
+
     /// Closes a row and drops what it holds.
     ///
     /// # Errors

@@ -86,6 +86,9 @@ goldens! {
     two_rotary_bases: "gemma3_text",
     two_rotary_bases_and_a_tied_head: "gemma3_tied",
     shared_keys_and_layer_inputs: "gemma4_text",
+    state_spaces: "mamba2",
+    short_convolutions: "lfm2",
+    delta_nets_and_gated_heads: "qwen3_5",
 }
 
 #[test]

@@ -216,7 +216,7 @@ pub struct Capabilities {
     pub context: usize,
     /// Width of the logits; may exceed the tokeniser's vocabulary.
     pub vocabulary: usize,
-    /// Whether a row may be shortened.
+    /// Whether a row may be shortened at any time; see [`Session::trim`].
     pub trimmable: bool,
 }
 
@@ -271,7 +271,9 @@ pub trait Session: fmt::Debug {
     /// `from` is not open, or `to` is.
     fn fork(&mut self, from: Slot, to: Slot) -> Result<()>;
 
-    /// Shortens a row to its first `tokens` tokens.
+    /// Shortens a row to its first `tokens` tokens. Every row that takes more than one token in a step with
+    /// [`Wanted::All`] can be shortened by some or all of them as long as nothing but this has been asked of the session
+    /// since: that is how drafts are taken back where layers carry states of fixed size.
     ///
     /// # Errors
     /// The slot is not open, holds fewer tokens, or cannot be shortened that far; nothing has changed then.

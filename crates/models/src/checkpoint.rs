@@ -4,7 +4,7 @@
 //! met every malformed header before a device is bothered.
 
 use crate::{
-    config::{self, Config},
+    config::{self, Config, Normalisation},
     dense::{Declaration, Decoder},
     error::{Error, Result},
     family,
@@ -177,6 +177,10 @@ impl<'a> Checkpoint<'a> {
             Some(ring) => declaration.with_blocks(|block| block.attention.bound(ring)),
             None => declaration,
         };
+        self.weights.rename(declaration.renamed)?;
+        if (declaration.lacks_one)(&self.weights) {
+            self.config.normalisation = Normalisation::RootMeanSquareOfOnePlus;
+        }
         let precision = precision(device, options.precision)?;
         let context = options.context.unwrap_or(self.config.context).min(self.config.context);
         if context == 0 {
@@ -184,7 +188,7 @@ impl<'a> Checkpoint<'a> {
         }
         let computed = device.traits().compute_dtype;
         let cache = options.cache.unwrap_or_else(|| cache(precision, computed, self.config.activations));
-        let layers = Layers { kinds: declaration.cached(), dtype: cache };
+        let layers = Layers { kinds: declaration.cached(self.config.hidden), dtype: cache };
         // Rows that forget cannot be shortened.
         let trimmable = layers.kinds.iter().all(|kind| matches!(kind, Kind::Full(_) | Kind::Shared { .. }));
         let mut loader = Loader::new(&mut self.weights, &self.config, device, release);

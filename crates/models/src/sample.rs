@@ -1,6 +1,11 @@
-//! Small model files for tests, written from scratch: a llama of two layers, as safetensors and as GGUF.
+//! Small model files for tests, written from scratch: a llama of two layers, as safetensors and as GGUF, and models whose
+//! layers carry states.
 
-use crate::{Checkpoint, Options, Source, weights::File};
+mod recurrent;
+
+pub(crate) use recurrent::{RECURRENT, Recurrent};
+
+use crate::{Checkpoint, Options, Result, Source, weights::File};
 use half::f16;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -38,22 +43,34 @@ impl Floats {
     }
 }
 
+/// Weights that are drawn one after the other.
+#[derive(Debug)]
+pub(crate) struct Draw {
+    state: u32,
+    pub(crate) weights: BTreeMap<String, Floats>,
+}
+
+impl Draw {
+    pub(crate) fn new() -> Self {
+        Self { state: 7, weights: BTreeMap::new() }
+    }
+
+    /// Matrices around 0, vectors around 1.
+    pub(crate) fn add(&mut self, name: &str, shape: &[usize]) {
+        let offset = if shape.len() == 1 { 1.0 } else { 0.0 };
+        let mut next = || {
+            self.state = self.state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (self.state >> 8) as f32 / (1 << 24) as f32 - 0.5
+        };
+        let values = (0..shape.iter().product()).map(|_| offset + next() * 0.5).collect();
+        self.weights.insert(name.to_owned(), Floats { shape: shape.to_vec(), values });
+    }
+}
+
 /// The sample's weights, under the names of safetensors files.
 pub(crate) fn weights() -> BTreeMap<String, Floats> {
-    let mut state = 7u32;
-    let mut random = |count: usize, offset: f32| -> Vec<f32> {
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / (1 << 24) as f32 - 0.5
-        };
-        (0..count).map(|_| offset + next() * 0.5).collect()
-    };
-    let mut weights = BTreeMap::new();
-    let mut add = |name: String, shape: &[usize]| {
-        let offset = if shape.len() == 1 { 1.0 } else { 0.0 };
-        let values = random(shape.iter().product(), offset);
-        weights.insert(name, Floats { shape: shape.to_vec(), values });
-    };
+    let mut draw = Draw::new();
+    let mut add = |name: String, shape: &[usize]| draw.add(&name, shape);
     add("model.embed_tokens.weight".into(), &[VOCABULARY, HIDDEN]);
     add("model.norm.weight".into(), &[HIDDEN]);
     for layer in 0..LAYERS {
@@ -68,7 +85,7 @@ pub(crate) fn weights() -> BTreeMap<String, Floats> {
         add(format!("{path}.mlp.up_proj.weight"), &[INNER, HIDDEN]);
         add(format!("{path}.mlp.down_proj.weight"), &[HIDDEN, INNER]);
     }
-    weights
+    draw.weights
 }
 
 /// A safetensors file with a given header and data.
@@ -102,10 +119,20 @@ pub(crate) fn layouts() -> [Box<dyn Session>; 2] {
 }
 
 fn session_on(device: &Device) -> Box<dyn Session> {
-    let (config, weights) = (config().to_string(), safetensors(&weights()));
+    load(&config(), &weights(), device, Options::default()).unwrap()
+}
+
+/// Loads a model from files of these contents.
+pub(crate) fn load(
+    config: &Value,
+    weights: &BTreeMap<String, Floats>,
+    device: &Device,
+    options: Options,
+) -> Result<Box<dyn Session>> {
+    let (config, weights) = (config.to_string(), safetensors(weights));
     let files = vec![File { name: "model.safetensors", bytes: &weights }];
     let source = Source::Safetensors { config: config.as_bytes(), generation: None, index: None, files };
-    Checkpoint::open(source).unwrap().load(device, Options::default()).unwrap()
+    Checkpoint::open(source)?.load(device, options)
 }
 
 /// Writes GGUF files, honest or not.

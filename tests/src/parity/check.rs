@@ -6,7 +6,7 @@
 //! | greedy | four prompts, shorter and longer than any window, 32 tokens each |
 //! | chunks | the longest prompt fed in chunks of 1, 5 and 16 |
 //! | batch | all prompts as rows of the same steps; one joins late |
-//! | trim | five wrong tokens are taken back |
+//! | trim | five wrong tokens are taken back; a row that carries states refuses |
 //! | caches | quantised from a threshold on; bounded by rings; stored as bytes in between |
 //!
 //! Of mlx-lm's own runs `trim5_rollback` and `batch_forward_leftpad` say only that the answer is that of the row alone,
@@ -150,10 +150,29 @@ impl<'c> Checks<'c> {
         let slot = self.driver.open()?;
         self.driver.step(&[(slot, before, Wanted::None)])?;
         self.driver.step(&[(slot, &golden.prompt[..5], Wanted::Last)])?;
+        if self.driver.floor(slot)? == before.len() + 5 {
+            return self.refused_trim(slot, before.len());
+        }
         self.driver.trim(slot, before.len())?;
         let first = self.driver.prefill(slot, &[*last], 1)?;
         let logits = self.driver.continue_greedily(slot, first, golden.tokens.len())?;
         self.same_run("after a trim", LOGITS, &logits);
+        Ok(())
+    }
+
+    /// A row whose states know all of its tokens cannot be shortened, and goes on as if nobody had asked.
+    fn refused_trim(&mut self, slot: Slot, tokens: usize) -> Result<()> {
+        let golden = self.case.run(LOGITS)?;
+        let row = &[&golden.prompt[..golden.prompt.len() - 1], &golden.prompt[..5]].concat();
+        if self.driver.trim(slot, tokens).is_ok() {
+            self.report.breach("after a trim: a row below its floor".to_owned());
+        }
+        let next = [golden.tokens[0]];
+        let got = self.driver.step(&[(slot, &next, Wanted::Last)])?;
+        let fresh = self.driver.open()?;
+        self.driver.prefill(fresh, row, row.len())?;
+        let expected = self.driver.step(&[(fresh, &next, Wanted::Last)])?;
+        self.same("after a refused trim", golden, &got, &expected);
         Ok(())
     }
 

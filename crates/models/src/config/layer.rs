@@ -20,6 +20,8 @@ pub struct LayerConfig {
     pub donor: Option<usize>,
     /// Whether values are the keys before their norm, so that the layer has no projection of values.
     pub values_of_keys: bool,
+    /// Whether the layer has no attention, but carries a state of fixed size.
+    pub recurrent: bool,
 }
 
 impl LayerConfig {
@@ -33,12 +35,13 @@ impl LayerConfig {
             intermediate,
             donor: None,
             values_of_keys: false,
+            recurrent: false,
         }
     }
 }
 
 /// Reads `layer_types`, where the file lists them.
-pub(super) fn read_windows(fields: Fields<'_>, layers: &mut [LayerConfig]) -> Result<()> {
+pub(super) fn read_kinds(fields: Fields<'_>, layers: &mut [LayerConfig]) -> Result<()> {
     let Some(kinds) = fields.list("layer_types")? else { return Ok(()) };
     let window = fields.count("sliding_window", LONGEST)?;
     require_each_layer("layer_types", kinds.len(), layers.len())?;
@@ -46,6 +49,10 @@ pub(super) fn read_windows(fields: Fields<'_>, layers: &mut [LayerConfig]) -> Re
         layer.window = match kind.as_str() {
             Some("full_attention") => None,
             Some("sliding_attention") => Some(window.ok_or_else(|| missing("sliding_window"))?),
+            Some("linear_attention" | "conv") => {
+                layer.recurrent = true;
+                None
+            }
             _ => return Err(Error::unsupported(format!("layer type is not known: {kind}"))),
         };
     }
@@ -63,6 +70,20 @@ pub(crate) fn read_pattern(fields: Fields<'_>, layers: &mut [LayerConfig]) -> Re
     let window = fields.count("sliding_window", LONGEST)?.ok_or_else(|| missing("sliding_window"))?;
     for (index, layer) in layers.iter_mut().enumerate() {
         layer.window = (!(index + 1).is_multiple_of(pattern)).then_some(window);
+    }
+    Ok(())
+}
+
+/// Where the file does not list its layers, one in `full_attention_interval` has attention, the last of each such group;
+/// the others carry a state.
+pub(crate) fn read_interval(fields: Fields<'_>, layers: &mut [LayerConfig]) -> Result<()> {
+    if fields.list("layer_types")?.is_some() {
+        return Ok(());
+    }
+    let key = "full_attention_interval";
+    let interval = fields.count(key, MOST)?.ok_or_else(|| missing(key))?;
+    for (index, layer) in layers.iter_mut().enumerate() {
+        layer.recurrent = !(index + 1).is_multiple_of(interval);
     }
     Ok(())
 }

@@ -8,15 +8,18 @@ mod codes;
 mod field;
 mod layer;
 mod metadata;
+mod python;
 mod quantization;
+mod recurrence;
 mod rope;
 mod scale;
 
 pub use codes::layer_codes;
 pub(crate) use field::Fields;
 pub use layer::LayerConfig;
-pub(crate) use layer::{read_pattern, read_unrotated};
+pub(crate) use layer::{read_interval, read_pattern, read_unrotated};
 pub use quantization::{Quantization, Scheme};
+pub use recurrence::{DeltaConfig, RecurrenceConfig, ShortConfig, SpaceConfig};
 pub use rope::{RopeConfig, Scaling};
 pub use scale::{Normalisation, QueryGrowth, Scales};
 
@@ -87,6 +90,8 @@ pub struct Config {
     pub query_growth: Option<QueryGrowth>,
     /// Embeddings of which each layer reads its own part, besides the activations.
     pub layer_inputs: Option<LayerInputConfig>,
+    /// What layers carry that have no attention.
+    pub recurrence: Option<RecurrenceConfig>,
     /// The layers in order.
     pub layers: Vec<LayerConfig>,
     /// Which weights are quantised, and how.
@@ -115,8 +120,8 @@ impl Config {
     /// Malformed JSON, a model type that is not known (the message names those that are), a value that is missing or
     /// out of range, or a quantisation or scaling that is not known.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        let parsed: std::result::Result<Value, _> = serde_json::from_slice(bytes);
-        let value = parsed.map_err(|error| Error::config("the configuration is not json").because(error))?;
+        let value = python::parse(bytes)
+            .map_err(|error| Error::config("the configuration is not json").because(error))?;
         let object = value.as_object().ok_or_else(|| Error::config("the configuration is no json object"))?;
         Self::from_fields(Fields(object))
     }
@@ -133,11 +138,15 @@ impl Config {
         let count = |key, most| fields.count(key, most)?.ok_or_else(|| missing(key));
         require_activation(fields, family.activation)?;
         let (hidden, heads) = (count("hidden_size", WIDEST)?, count("num_attention_heads", MOST)?);
-        let (intermediate, layers) = (count("intermediate_size", WIDEST)?, count("num_hidden_layers", MOST)?);
+        let intermediate =
+            fields.count("intermediate_size", WIDEST)?.or(fields.count("block_ff_dim", WIDEST)?);
+        let intermediate = intermediate.ok_or_else(|| missing("intermediate_size"))?;
+        let layers = count("num_hidden_layers", MOST)?;
         let context = fields.count("max_position_embeddings", LONGEST)?.unwrap_or(DEFAULT_CONTEXT);
-        let epsilon = fields
-            .positive("rms_norm_eps")?
-            .map_or_else(|| fields.positive("layer_norm_eps"), |it| Ok(Some(it)))?;
+        let mut epsilon = None;
+        for key in ["rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon"] {
+            epsilon = epsilon.or(fields.positive(key)?);
+        }
         let head_width = fields.count("head_dim", WIDEST)?.unwrap_or(hidden / heads);
         let shared_heads = fields.count("num_key_value_heads", MOST)?.unwrap_or(heads);
         let (rope, window_rope) = RopeConfig::read(fields, context)?;
@@ -161,14 +170,19 @@ impl Config {
             window_rope,
             query_growth: None,
             layer_inputs: None,
+            recurrence: None,
             layers: vec![LayerConfig::plain(head_width, shared_heads, intermediate); layers],
             quantization: Quantization::read(fields)?,
             activations: activations(fields)?,
             begin_token: fields.ids("bos_token_id")?.first().copied(),
             end_tokens: fields.ids("eos_token_id")?,
         };
-        layer::read_windows(fields, &mut config.layers)?;
+        layer::read_kinds(fields, &mut config.layers)?;
         (family.read)(fields, &mut config)?;
+        if config.recurrence.is_none() && config.layers.iter().any(|layer| layer.recurrent) {
+            let message = "layers without attention are not known of this family";
+            return Err(Error::unsupported(format!("{message}: {}", family.name)));
+        }
         config.layers.iter().try_for_each(|layer| config.check_heads(layer))?;
         Ok(config)
     }

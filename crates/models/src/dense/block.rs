@@ -1,22 +1,59 @@
-//! One block: attention and a gated unit, each onto the activations between blocks.
+//! One block: attention, or what stands in its place, and a gated unit, each onto the activations between blocks.
 
 use super::{BlockDeclaration, Flow};
 use crate::{
     error,
-    layer::{Attention, LayerInput, LayerInputsDeclaration, Loader, Mlp, Pass},
+    layer::{Attention, Exit, LayerInput, LayerInputsDeclaration, Loader, Mlp, Pass, Recurrent},
 };
 use tandem_contracts::tensor::{Binary, Result, Tensor};
 
 /// A loaded block.
 #[derive(Debug)]
 pub(super) struct Block {
-    attention: Attention,
-    mlp: Mlp,
+    mixer: Mixer,
+    /// None where the flow has none.
+    mlp: Option<Mlp>,
     flow: Flow,
     /// The gate of the block's own part of the layer inputs.
     input: Option<LayerInput>,
     /// `[1]`, multiplies the block's result.
     factor: Option<Tensor>,
+}
+
+/// What brings a row's tokens together.
+#[derive(Debug)]
+enum Mixer {
+    Attention(Box<Attention>),
+    Recurrent(Box<Recurrent>),
+}
+
+impl Mixer {
+    fn load(
+        declaration: &BlockDeclaration,
+        layer: usize,
+        loader: &mut Loader<'_, '_>,
+    ) -> error::Result<Self> {
+        let BlockDeclaration { path, attention, recurrent, .. } = declaration;
+        Ok(match recurrent {
+            Some(recurrent) => Self::Recurrent(Box::new(Recurrent::load(recurrent, path, layer, loader)?)),
+            None => Self::Attention(Box::new(Attention::load(attention, path, layer, loader)?)),
+        })
+    }
+
+    /// What packed `x [tokens, hidden]` get of their rows, for the exit.
+    fn mix(&self, x: &Tensor, pass: &mut Pass<'_>) -> Result<Tensor> {
+        match self {
+            Self::Attention(attention) => attention.mix(x, pass),
+            Self::Recurrent(recurrent) => recurrent.mix(x, pass),
+        }
+    }
+
+    fn exit(&self) -> &Exit {
+        match self {
+            Self::Attention(attention) => &attention.exit,
+            Self::Recurrent(recurrent) => &recurrent.exit,
+        }
+    }
 }
 
 impl Block {
@@ -29,8 +66,11 @@ impl Block {
         let path = &declaration.path;
         let scalar = |loader: &mut Loader<'_, '_>| loader.vector(&format!("{path}.layer_scalar"), 1);
         Ok(Self {
-            attention: Attention::load(&declaration.attention, path, layer, loader)?,
-            mlp: Mlp::load(&declaration.mlp, path, loader)?,
+            mixer: Mixer::load(declaration, layer, loader)?,
+            mlp: match declaration.flow {
+                Flow::Alone => None,
+                Flow::Serial | Flow::Parallel => Some(Mlp::load(&declaration.mlp, path, loader)?),
+            },
             flow: declaration.flow,
             input: inputs.map(|inputs| LayerInput::load(inputs, path, layer, loader)).transpose()?,
             factor: declaration.factor.then(|| scalar(loader)).transpose()?,
@@ -39,17 +79,19 @@ impl Block {
 
     /// `x [tokens, hidden]` through the block; `inputs` are those of all layers.
     pub(super) fn forward(&self, x: Tensor, inputs: Option<&Tensor>, pass: &mut Pass<'_>) -> Result<Tensor> {
-        let mixed = self.attention.mix(&x, pass)?;
-        let x = match self.flow {
-            Flow::Serial => {
-                let x = self.attention.exit.onto(x, &mixed, pass)?;
-                let inner = self.mlp.gate(&x, pass)?;
-                self.mlp.exit.onto(x, &inner, pass)?
+        let mixed = self.mixer.mix(&x, pass)?;
+        let exit = self.mixer.exit();
+        let x = match (&self.mlp, self.flow) {
+            (None, _) | (_, Flow::Alone) => exit.onto(x, &mixed, pass)?,
+            (Some(mlp), Flow::Serial) => {
+                let x = exit.onto(x, &mixed, pass)?;
+                let inner = mlp.gate(&x, pass)?;
+                mlp.exit.onto(x, &inner, pass)?
             }
-            Flow::Parallel => {
-                let inner = self.mlp.gate(&x, pass)?;
-                let x = self.attention.exit.onto(x, &mixed, pass)?;
-                self.mlp.exit.onto(x, &inner, pass)?
+            (Some(mlp), Flow::Parallel) => {
+                let inner = mlp.gate(&x, pass)?;
+                let x = exit.onto(x, &mixed, pass)?;
+                mlp.exit.onto(x, &inner, pass)?
             }
         };
         let x = match (&self.input, inputs) {

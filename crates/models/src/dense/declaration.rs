@@ -5,7 +5,11 @@
 
 use crate::{
     config::{Config, LayerConfig},
-    layer::{AttentionDeclaration, HeadNorms, LayerInputsDeclaration, MlpDeclaration, Norms, Stored, Values},
+    layer::{
+        AttentionDeclaration, AttentionNames, HeadNorms, LayerInputsDeclaration, MlpDeclaration, Norms,
+        RecurrentDeclaration, Stored, Values,
+    },
+    weights::Weights,
 };
 use tandem_kv::Kind;
 
@@ -24,6 +28,10 @@ pub(crate) struct Declaration {
     pub(crate) inputs: Option<LayerInputsDeclaration>,
     /// Parts of names of tensors that files may hold and the model does not use.
     pub(crate) unneeded: Vec<String>,
+    /// Beginnings of names in some files, and what stands for them here.
+    pub(crate) renamed: &'static [(&'static str, &'static str)],
+    /// Tells files whose norms still lack the one that belongs to their weights.
+    pub(crate) lacks_one: fn(&Weights<'_>) -> bool,
 }
 
 /// One block.
@@ -32,6 +40,8 @@ pub(crate) struct BlockDeclaration {
     /// Module that holds those of the block.
     pub(crate) path: String,
     pub(crate) attention: AttentionDeclaration,
+    /// What stands in the place of attention, where something does.
+    pub(crate) recurrent: Option<RecurrentDeclaration>,
     pub(crate) mlp: MlpDeclaration,
     pub(crate) flow: Flow,
     /// Whether the block ends with a factor, `layer_scalar`.
@@ -45,6 +55,18 @@ pub(crate) enum Flow {
     Serial,
     /// Both read the block's input.
     Parallel,
+    /// There is no gated unit.
+    Alone,
+}
+
+impl BlockDeclaration {
+    /// Gives attention, and what stands in its place, other norms.
+    pub(crate) fn mix_behind(&mut self, norms: Norms) {
+        self.attention.norms = norms;
+        if let Some(recurrent) = &mut self.recurrent {
+            recurrent.norms = norms;
+        }
+    }
 }
 
 impl Declaration {
@@ -58,7 +80,14 @@ impl Declaration {
         let block = |(index, layer)| BlockDeclaration {
             path: format!("{root}model.layers.{index}"),
             attention: attention(config, layer),
+            recurrent: config.recurrence.filter(|_| layer.recurrent).map(|net| RecurrentDeclaration {
+                norms: Norms::before("input_layernorm"),
+                net,
+                stored: Stored::Apart,
+            }),
             mlp: MlpDeclaration {
+                module: "mlp",
+                names: MlpDeclaration::NAMES,
                 norms: Norms::before("post_attention_layernorm"),
                 width: layer.intermediate,
                 stored: Stored::Apart,
@@ -76,6 +105,8 @@ impl Declaration {
             inputs: None,
             // Old checkpoints store what follows from the configuration.
             unneeded: vec!["self_attn.rotary_emb.inv_freq".to_owned(), "rope_freqs.weight".to_owned()],
+            renamed: &[],
+            lacks_one: |_| false,
         }
     }
 
@@ -85,15 +116,20 @@ impl Declaration {
         self
     }
 
-    /// What each layer keeps of each token.
-    pub(crate) fn cached(&self) -> Vec<Kind> {
-        self.blocks.iter().map(|block| block.attention.cached()).collect()
+    /// What each layer keeps of a row, where activations have a width of `hidden`.
+    pub(crate) fn cached(&self, hidden: usize) -> Vec<Kind> {
+        let kept = |block: &BlockDeclaration| match &block.recurrent {
+            Some(recurrent) => recurrent.cached(hidden),
+            None => block.attention.cached(),
+        };
+        self.blocks.iter().map(kept).collect()
     }
 }
 
 fn attention(config: &Config, layer: &LayerConfig) -> AttentionDeclaration {
     AttentionDeclaration {
         norms: Norms::before("input_layernorm"),
+        names: AttentionNames::STANDARD,
         heads: config.heads,
         shared_heads: layer.shared_heads,
         width: layer.head_width,
@@ -101,6 +137,7 @@ fn attention(config: &Config, layer: &LayerConfig) -> AttentionDeclaration {
         input_bias: config.attention_bias,
         output_bias: config.attention_bias,
         head_norms: HeadNorms::None,
+        gated: false,
         values: Values::Projected,
         donor: layer.donor,
         window: layer.window,

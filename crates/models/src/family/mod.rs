@@ -8,12 +8,15 @@ mod gemma;
 mod gemma4;
 mod glm;
 mod granite;
+mod lfm2;
 mod llama;
+mod mamba2;
 mod minicpm;
 mod mistral;
 mod olmo;
 mod phi;
 mod qwen;
+mod qwen3_5;
 
 use crate::{
     config::{Config, Fields},
@@ -37,7 +40,7 @@ pub(crate) struct Family {
     pub(crate) declare: fn(&Config) -> Declaration,
 }
 
-static FAMILIES: [&Family; 16] = [
+static FAMILIES: [&Family; 19] = [
     &cohere::COHERE2,
     &gemma::GEMMA2,
     &gemma::GEMMA3_TEXT,
@@ -45,7 +48,9 @@ static FAMILIES: [&Family; 16] = [
     &gemma4::GEMMA4_TEXT,
     &glm::GLM4,
     &granite::GRANITE,
+    &lfm2::LFM2,
     &llama::LLAMA,
+    &mamba2::MAMBA2,
     &minicpm::MINICPM,
     &mistral::MINISTRAL3,
     &mistral::MISTRAL,
@@ -53,6 +58,7 @@ static FAMILIES: [&Family; 16] = [
     &phi::PHI3,
     &qwen::QWEN2,
     &qwen::QWEN3,
+    &qwen3_5::QWEN3_5,
     &llama::SMOLLM3,
 ];
 

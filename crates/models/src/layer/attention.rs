@@ -11,11 +11,12 @@ use std::{ops::Range, rc::Rc};
 use tandem_contracts::tensor::{Attend, Binary, Dtype, Result, Rope, Scalar, Tensor, Unary};
 use tandem_kv::{Kind, LayerShape};
 
-/// What distinguishes one attention layer. Its modules are `q_proj`, `k_proj`, `v_proj` and `o_proj` of the block's
+/// What distinguishes one attention layer. Its modules are `q_proj`, `k_proj`, `v_proj` and others of the block's
 /// `self_attn`; the first three are `qkv_proj` where they are stored as one.
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionDeclaration {
     pub(crate) norms: Norms,
+    pub(crate) names: AttentionNames,
     /// Query heads.
     pub(crate) heads: usize,
     /// Key and value heads.
@@ -28,6 +29,8 @@ pub(crate) struct AttentionDeclaration {
     /// Whether the output has a bias.
     pub(crate) output_bias: bool,
     pub(crate) head_norms: HeadNorms,
+    /// Whether `q_proj` gives each head, behind its queries, a gate of what the head reads.
+    pub(crate) gated: bool,
     pub(crate) values: Values,
     /// Layer whose keys and values are read, where this one makes none.
     pub(crate) donor: Option<usize>,
@@ -41,7 +44,23 @@ pub(crate) struct AttentionDeclaration {
     pub(crate) scale: f32,
 }
 
-/// Norms of queries and keys, `q_norm` and `k_norm`, before they are rotated.
+/// Names of modules that files do not agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AttentionNames {
+    /// The last projection.
+    pub(crate) output: &'static str,
+    /// Norm of queries.
+    pub(crate) query_norm: &'static str,
+    /// Norm of keys.
+    pub(crate) key_norm: &'static str,
+}
+
+impl AttentionNames {
+    /// Those of most files.
+    pub(crate) const STANDARD: Self = Self { output: "o_proj", query_norm: "q_norm", key_norm: "k_norm" };
+}
+
+/// Norms of queries and keys before they are rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeadNorms {
     /// There are none.
@@ -83,14 +102,15 @@ impl AttentionDeclaration {
 
     /// Projections of the input in the order of their outputs: name and heads.
     fn inputs(&self) -> Vec<(&'static str, usize)> {
+        let heads = if self.gated { 2 * self.heads } else { self.heads };
         match (self.donor, self.stored, self.values) {
-            (Some(_), ..) => vec![("q_proj", self.heads)],
-            (None, Stored::Joined, _) => vec![("qkv_proj", self.heads + 2 * self.shared_heads)],
+            (Some(_), ..) => vec![("q_proj", heads)],
+            (None, Stored::Joined, _) => vec![("qkv_proj", heads + 2 * self.shared_heads)],
             (None, Stored::Apart, Values::NormedKeys) => {
-                vec![("q_proj", self.heads), ("k_proj", self.shared_heads)]
+                vec![("q_proj", heads), ("k_proj", self.shared_heads)]
             }
             (None, Stored::Apart, _) => {
-                vec![("q_proj", self.heads), ("k_proj", self.shared_heads), ("v_proj", self.shared_heads)]
+                vec![("q_proj", heads), ("k_proj", self.shared_heads), ("v_proj", self.shared_heads)]
             }
         }
     }
@@ -107,6 +127,7 @@ pub(crate) struct Attention {
     heads: usize,
     width: usize,
     query_norm: Option<Norm>,
+    gated: bool,
     own: Option<Own>,
     attend: Attend<'static>,
     /// Steps that begin before this position see no first ones.
@@ -133,11 +154,13 @@ impl Attention {
         layer: usize,
         loader: &mut Loader<'_, '_>,
     ) -> error::Result<Self> {
-        let &AttentionDeclaration { norms, heads, shared_heads, width, head_norms, values, .. } = declaration;
+        let &AttentionDeclaration {
+            norms, names, heads, shared_heads, width, head_norms, gated, values, ..
+        } = declaration;
         let part = |(name, heads)| (format!("{path}.self_attn.{name}"), heads * width);
         let inputs: Vec<_> = declaration.inputs().into_iter().map(part).collect();
         let entry = loader.entry((path, norms), &inputs, declaration.input_bias)?;
-        let output = format!("{path}.self_attn.o_proj");
+        let output = format!("{path}.self_attn.{}", names.output);
         let exit = loader.exit((path, norms), &output, heads * width, declaration.output_bias)?;
         let mut head_norm = |name: &str, heads: usize| {
             let width = match head_norms {
@@ -147,12 +170,12 @@ impl Attention {
             };
             loader.norm(&format!("{path}.self_attn.{name}"), width).map(Some)
         };
-        let query_norm = head_norm("q_norm", heads)?;
+        let query_norm = head_norm(names.query_norm, heads)?;
         let own = match declaration.donor {
             Some(_) => None,
             None => Some(Own {
                 heads: shared_heads,
-                key_norm: head_norm("k_norm", shared_heads)?,
+                key_norm: head_norm(names.key_norm, shared_heads)?,
                 values,
                 value_norm: Norm::unweighted(loader.config.norm_epsilon),
             }),
@@ -165,6 +188,7 @@ impl Attention {
             heads,
             width,
             query_norm,
+            gated,
             own,
             attend: Attend {
                 window: declaration.window,
@@ -185,6 +209,7 @@ impl Attention {
         let (device, tokens, width) = (pass.device, x.shape()[0], self.width);
         let joined = self.entry.apply(x, pass)?;
         let joined = device.reshape(&joined, &[tokens, joined.shape()[1] / width, width])?;
+        let (joined, gate) = self.part_gate(joined, pass)?;
         let queries = match &self.own {
             None => self
                 .turn(self.normed(self.cut(&joined, 0..self.heads, pass)?, &self.query_norm, pass)?, pass)?,
@@ -195,8 +220,23 @@ impl Attention {
             }
         };
         let queries = self.grow(queries, pass)?;
-        let mixed = pass.attend(self.layer, &queries, &self.attend, self.keep_from)?;
+        let mut mixed = pass.attend(self.layer, &queries, &self.attend, self.keep_from)?;
+        if let Some(gate) = gate {
+            mixed = device.binary(Binary::Multiply, mixed, &device.unary(Unary::Sigmoid, gate)?)?;
+        }
         device.reshape(&mixed, &[tokens, self.heads * width])
+    }
+
+    /// Parts queries from their gates, where there are some: heads without gates, and gates `[tokens, heads, width]`.
+    fn part_gate(&self, joined: Tensor, pass: &Pass<'_>) -> Result<(Tensor, Option<Tensor>)> {
+        if !self.gated {
+            return Ok((joined, None));
+        }
+        let (device, tokens, width, heads) = (pass.device, joined.shape()[0], self.width, self.heads);
+        let pairs = device.reshape(&self.cut(&joined, 0..2 * heads, pass)?, &[tokens, heads, 2 * width])?;
+        let side = |columns| device.slice(&pairs, &[0..tokens, 0..heads, columns]);
+        let rest = self.cut(&joined, 2 * heads..joined.shape()[1], pass)?;
+        Ok((device.concat(&[&side(0..width)?, &rest], 1)?, Some(side(width..2 * width)?)))
     }
 
     /// Queries, keys and values, turned and normed, of all heads side by side.

@@ -41,6 +41,16 @@ impl<'l, 'a> Loader<'l, 'a> {
         self.weights.vector(name, width, self.device)
     }
 
+    /// The same in f32.
+    pub(crate) fn exact_vector(&mut self, name: &str, width: usize) -> Result<Tensor> {
+        self.weights.exact_vector(name, width, self.device)
+    }
+
+    /// The weight of a convolution of each channel by itself, `[channels, taps]`.
+    pub(crate) fn taps(&mut self, name: &str, extents: [usize; 2]) -> Result<Tensor> {
+        self.weights.taps(name, extents, self.device)
+    }
+
     /// One number in that dtype.
     pub(crate) fn number(&self, value: f32) -> Result<Tensor> {
         Ok(self.device.full(Scalar::Float(value), self.device.traits().compute_dtype, &[])?)
@@ -64,6 +74,12 @@ impl<'l, 'a> Loader<'l, 'a> {
         let norm = Norm::load(path, width, self)?;
         self.norms.insert(path.to_owned(), norm.clone());
         Ok(norm)
+    }
+
+    /// A norm by the root mean square whose weight is as it is in every file.
+    pub(crate) fn plain_norm(&mut self, path: &str, width: usize) -> Result<Norm> {
+        let weight = Some(self.vector(&format!("{path}.weight"), width)?);
+        Ok(Norm::RootMeanSquare { weight, epsilon: self.config.norm_epsilon })
     }
 
     fn branch_norm(&mut self, block: &str, name: Option<&str>) -> Result<Option<Norm>> {

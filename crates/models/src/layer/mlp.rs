@@ -4,10 +4,13 @@ use super::{Entry, Exit, Loader, Norms, Pass, Stored};
 use crate::error;
 use tandem_contracts::tensor::{Activation, Result, Tensor};
 
-/// What distinguishes one gated unit. Its modules are `gate_proj`, `up_proj` and `down_proj` of the block's `mlp`; the
-/// first two are `gate_up_proj` where they are stored as one.
+/// What distinguishes one gated unit. Its gate and up are `gate_up_proj` where they are stored as one.
 #[derive(Clone, Debug)]
 pub(crate) struct MlpDeclaration {
+    /// Module of the block that holds those of the unit, `mlp` in most files.
+    pub(crate) module: &'static str,
+    /// Gate, up and down in it; see [`MlpDeclaration::NAMES`].
+    pub(crate) names: [&'static str; 3],
     pub(crate) norms: Norms,
     /// Width inside.
     pub(crate) width: usize,
@@ -16,6 +19,11 @@ pub(crate) struct MlpDeclaration {
     pub(crate) bias: bool,
     /// Activation of the gate.
     pub(crate) activation: Activation,
+}
+
+impl MlpDeclaration {
+    /// Names in most files.
+    pub(crate) const NAMES: [&'static str; 3] = ["gate_proj", "up_proj", "down_proj"];
 }
 
 /// A loaded gated unit.
@@ -34,14 +42,15 @@ impl Mlp {
         path: &str,
         loader: &mut Loader<'_, '_>,
     ) -> error::Result<Self> {
-        let &MlpDeclaration { norms, width, stored, bias, activation } = declaration;
-        let part = |name: &str, outputs: usize| (format!("{path}.mlp.{name}"), outputs);
+        let &MlpDeclaration { module, names: [gate, up, down], norms, width, stored, bias, activation } =
+            declaration;
+        let part = |name: &str, outputs: usize| (format!("{path}.{module}.{name}"), outputs);
         let joined = match stored {
-            Stored::Apart => vec![part("gate_proj", width), part("up_proj", width)],
+            Stored::Apart => vec![part(gate, width), part(up, width)],
             Stored::Joined => vec![part("gate_up_proj", 2 * width)],
         };
         let entry = loader.entry((path, norms), &joined, bias)?;
-        let exit = loader.exit((path, norms), &format!("{path}.mlp.down_proj"), width, bias)?;
+        let exit = loader.exit((path, norms), &format!("{path}.{module}.{down}"), width, bias)?;
         Ok(Self { entry, exit, activation })
     }
 

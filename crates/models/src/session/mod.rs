@@ -2,10 +2,11 @@
 //!
 //! Invariants: a step is checked whole before anything runs; rows' counts move together at its end, or not at all;
 //! positions are those before the step. After a device failure the rows that lost a plane say so in every later
-//! call, and can only be discarded.
+//! call, and can only be discarded. Whatever looks at rows first closes a step that a [`Window`] has left open.
 
 mod plan;
 mod pool;
+mod window;
 
 use crate::{dense::Decoder, layer::Pass};
 use plan::Plan;
@@ -17,9 +18,11 @@ use tandem_contracts::{
     tensor::{Device, Error, ErrorKind, Precision, Result, Tensor},
 };
 use tandem_kv::{
+    Kind,
     ragged::RaggedRow,
     rows::{Part, Rows},
 };
+use window::Window;
 
 /// A loaded decoder and its open rows.
 #[derive(Debug)]
@@ -33,6 +36,10 @@ pub(crate) struct DecoderSession {
     pools: Vec<Pool>,
     /// Where each open slot's row is.
     slots: BTreeMap<Slot, usize>,
+    /// The last step, where it is still open.
+    window: Option<Window>,
+    /// Planes that such a step has written and that were not given out yet.
+    settled: Vec<Tensor>,
 }
 
 impl DecoderSession {
@@ -44,7 +51,26 @@ impl DecoderSession {
         precision: Precision,
     ) -> Self {
         let (pools, slots) = (Vec::new(), BTreeMap::new());
-        Self { device: Rc::clone(device), decoder, layers, capabilities, precision, pools, slots }
+        let (window, settled) = (None, Vec::new());
+        let device = Rc::clone(device);
+        Self { device, decoder, layers, capabilities, precision, pools, slots, window, settled }
+    }
+
+    /// Closes a step that was left open.
+    ///
+    /// # Errors
+    /// The device's own, where layers take a part of their tokens again; the step stays open then.
+    fn settle(&mut self) -> Result<()> {
+        if let Some(window) = &self.window {
+            self.settled.extend(self.pools[window.pool].rows.commit(&window.keep())?);
+            self.window = None;
+        }
+        Ok(())
+    }
+
+    /// Whether a layer carries a state, so that rows cannot be shortened.
+    fn carries_states(&self) -> bool {
+        self.layers.kinds.iter().any(|kind| matches!(kind, Kind::Recurrent(_)))
     }
 
     /// The rows of a policy.
@@ -130,6 +156,7 @@ impl Session for DecoderSession {
 
     fn open(&mut self, slot: Slot, policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
         self.require_free(slot)?;
+        self.settle()?;
         let index = self.pool(policy)?;
         let rows = self.pools[index].rows.as_mut();
         let row = match state {
@@ -142,6 +169,7 @@ impl Session for DecoderSession {
     }
 
     fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>> {
+        self.settle()?;
         let row = self.rows(slot)?.leave(slot)?;
         self.slots.remove(&slot);
         Ok(Box::new(row))
@@ -149,6 +177,7 @@ impl Session for DecoderSession {
 
     fn discard(&mut self, slot: Slot) {
         if let Some(index) = self.slots.remove(&slot) {
+            self.window.iter_mut().for_each(|window| window.discard(slot));
             self.pools[index].rows.discard(slot);
         }
     }
@@ -170,25 +199,37 @@ impl Session for DecoderSession {
     fn fork(&mut self, from: Slot, to: Slot) -> Result<()> {
         self.require_free(to)?;
         let index = self.place(from)?;
+        self.settle()?;
         self.pools[index].rows.fork(from, to)?;
         self.slots.insert(to, index);
         Ok(())
     }
 
     fn trim(&mut self, slot: Slot, tokens: usize) -> Result<()> {
+        if self.window.as_mut().is_some_and(|window| window.trim(slot, tokens)) {
+            return Ok(());
+        }
+        self.settle()?;
         self.rows(slot)?.trim(slot, tokens)
     }
 
     fn step(&mut self, step: &Step) -> Result<Stepped> {
+        self.settle()?;
         let pool = self.pool_of(step)?;
         let plan = Plan::new(step, &self.pools[pool], &self.capabilities)?;
         self.pools[pool].rows.begin(&plan.parts)?;
         let forward = self.run(pool, &plan);
         let rows = self.pools[pool].rows.as_mut();
         let Forward { logits, sound } = forward.inspect_err(|_| rows.roll_back())?;
+        let mut touched = std::mem::take(&mut self.settled);
+        self.window = Window::of(step, pool).filter(|_| self.carries_states());
+        if self.window.is_some() {
+            return Ok(Stepped { logits, touched, sound });
+        }
+        let rows = self.pools[pool].rows.as_mut();
         let keep: Vec<usize> = plan.parts.iter().map(|Part { tokens, .. }| tokens.len()).collect();
         // Every layer appended to every row, so that this succeeds.
-        let touched = rows.commit(&keep)?;
+        touched.extend(rows.commit(&keep)?);
         Ok(Stepped { logits, touched, sound })
     }
 }

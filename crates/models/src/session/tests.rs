@@ -1,5 +1,7 @@
 //! Tests of a session: the model port's promises, on a small model.
 
+mod state;
+
 use crate::sample;
 use tandem_contracts::{
     model::{

@@ -62,6 +62,11 @@ impl<'a> Entry<'a> {
         Ok(device.cast(&vector, device.traits().compute_dtype)?)
     }
 
+    /// Floats in f32.
+    pub(super) fn exact(&self, shape: &[usize], device: &Device) -> Result<Tensor> {
+        Ok(device.cast(&self.dense(shape, device)?, Dtype::F32)?)
+    }
+
     /// A matrix as the file holds it: floats, or blocks as affine codes; other blocks as floats.
     pub(super) fn matrix(&self, shape: [usize; 2], device: &Device) -> Result<Weight> {
         let block = match self.encoding {

@@ -25,7 +25,7 @@ pub use microscaling::Format as Microscaling;
 
 use crate::{
     config::Scheme,
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, printable},
 };
 use entry::{Encoding, Entry};
 use std::collections::BTreeMap;
@@ -69,6 +69,32 @@ impl<'a> Weights<'a> {
         self.entries.retain(|name, _| !unneeded(name));
     }
 
+    /// Gives names that begin in one of these ways the beginning beside it; the first that fits counts.
+    ///
+    /// # Errors
+    /// Two tensors would have one name.
+    pub(crate) fn rename(&mut self, beginnings: &[(&str, &str)]) -> Result<()> {
+        for (name, entry) in std::mem::take(&mut self.entries) {
+            let fits = |(from, to): &(&str, &str)| Some(format!("{to}{}", name.strip_prefix(from)?));
+            let renamed = beginnings.iter().find_map(fits).unwrap_or_else(|| name.clone());
+            let file = entry.file;
+            if self.entries.insert(renamed.clone(), entry).is_some() {
+                let message = format!("is there twice, also as: {}", printable(&renamed));
+                return Err(Error::new(ErrorKind::Tensor, message).of_tensor(&name).in_file(file));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a convolution of each channel by itself has its axis of one input in the middle, as PyTorch keeps it:
+    /// MLX's converter puts it last.
+    pub(crate) fn has_middle_axis(&self) -> bool {
+        let middle = |(name, entry): (&String, &Entry<'_>)| {
+            name.ends_with("conv1d.weight") && entry.shape().last() != Some(&1)
+        };
+        self.entries.iter().any(middle)
+    }
+
     /// Checks that every tensor was taken.
     pub(crate) fn finish(&self) -> Result<()> {
         match self.entries.iter().next() {
@@ -90,6 +116,29 @@ impl<'a> Weights<'a> {
     pub(crate) fn vector(&mut self, name: &str, width: usize, device: &Device) -> Result<Tensor> {
         let entry = self.take(name)?;
         entry.vector(width, device).map_err(|error| error.of_tensor(name).in_file(entry.file))
+    }
+
+    /// The same in f32.
+    pub(crate) fn exact_vector(&mut self, name: &str, width: usize, device: &Device) -> Result<Tensor> {
+        let entry = self.take(name)?;
+        entry.exact(&[width], device).map_err(|error| error.of_tensor(name).in_file(entry.file))
+    }
+
+    /// Takes the weight of a convolution of each channel by itself, `[channels, taps]`. Its axis of one input stands last
+    /// in MLX's files and in the middle in others; see [`Self::has_middle_axis`].
+    pub(crate) fn taps(
+        &mut self,
+        name: &str,
+        [channels, taps]: [usize; 2],
+        device: &Device,
+    ) -> Result<Tensor> {
+        let entry = self.take(name)?;
+        let middle = [channels, 1, taps];
+        let shape = if entry.shape() == middle { middle } else { [channels, taps, 1] };
+        let weight =
+            entry.exact(&shape, device).map_err(|error| error.of_tensor(name).in_file(entry.file))?;
+        let weight = device.reshape(&weight, &[channels, taps])?;
+        Ok(device.cast(&weight, device.traits().compute_dtype)?)
     }
 
     /// Takes the weight of a projection, `[outputs, inputs]`: `path.weight`, with `path.scales` and `path.biases`
