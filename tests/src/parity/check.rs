@@ -7,6 +7,7 @@
 //! | chunks | the longest prompt fed in chunks of 1, 5 and 16 |
 //! | batch | all prompts as rows of the same steps; one joins late |
 //! | trim | five wrong tokens are taken back; a row that carries states refuses |
+//! | drafts | four wrong tokens behind a right one, all with logits, are taken back by every row |
 //! | caches | quantised from a threshold on; bounded by rings; stored as bytes in between |
 //!
 //! Of mlx-lm's own runs `trim5_rollback` and `batch_forward_leftpad` say only that the answer is that of the row alone,
@@ -72,6 +73,7 @@ pub fn run(case: &Case, device: &Device, tolerance: &Tolerance) -> Result<Report
     checks.chunks()?;
     checks.batch()?;
     checks.trim()?;
+    checks.drafts()?;
     checks.caches()?;
     checks.report.seconds = start.elapsed().as_secs_f64();
     Ok(checks.report)
@@ -157,6 +159,21 @@ impl<'c> Checks<'c> {
         let first = self.driver.prefill(slot, &[*last], 1)?;
         let logits = self.driver.continue_greedily(slot, first, golden.tokens.len())?;
         self.same_run("after a trim", LOGITS, &logits);
+        Ok(())
+    }
+
+    fn drafts(&mut self) -> Result<()> {
+        let golden = self.case.run(LOGITS)?;
+        let Some((last, before)) = golden.prompt.split_last() else {
+            return Err("the prompt is empty".into());
+        };
+        let slot = self.driver.open()?;
+        self.driver.step(&[(slot, before, Wanted::None)])?;
+        let window = [&[*last], &golden.prompt[..4]].concat();
+        let first = self.driver.step(&[(slot, &window, Wanted::All)])?.swap_remove(0);
+        self.driver.trim(slot, golden.prompt.len())?;
+        let logits = self.driver.continue_greedily(slot, first, golden.tokens.len())?;
+        self.same_run("after drafts", LOGITS, &logits);
         Ok(())
     }
 

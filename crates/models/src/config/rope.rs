@@ -204,7 +204,8 @@ impl Scaling {
             |key: &str| block.positive(key)?.ok_or_else(|| missing(&format!("rope_scaling.{key}")));
         let or = |key, default: f64| Ok::<_, Error>(block.positive(key)?.unwrap_or(default));
         match kind.unwrap_or("default") {
-            "default" | "dynamic" => Ok(Self::None),
+            // Sections of `mrope` differ in pictures alone.
+            "default" | "dynamic" | "mrope" => Ok(Self::None),
             "proportional" => Ok(Self::Proportional { factor: or("factor", 1.0)? }),
             "longrope" | "su" => Self::read_long(block, context, original),
             "linear" => Ok(Self::Linear { factor: required("factor")? }),

@@ -149,8 +149,9 @@ proptest! {
 
 #[test]
 fn rows_with_states_cannot_be_shortened_but_into_a_window_of_drafts() {
-    for model in &RECURRENT {
-        let mut session = open(model, &fake::open(), None);
+    let layouts = [fake::open(), fake::open_for_shared_planes()];
+    for (model, device) in RECURRENT.iter().flat_map(|model| layouts.iter().map(move |it| (model, it))) {
+        let mut session = open(model, device, None);
         assert!(!session.capabilities().trimmable);
         let ids = [5, 9, 2, 7, 1, 20];
         let expected = alone(model, None, &ids);
