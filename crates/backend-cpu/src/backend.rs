@@ -230,8 +230,8 @@ impl Backend for CpuDevice {
         turbo::hadamard(self, x)
     }
 
-    fn finite(&self, x: &Tensor) -> Result<Tensor> {
-        turbo::finite(self, x)
+    fn finite(&self, before: Option<Tensor>, xs: &[&Tensor]) -> Result<Tensor> {
+        turbo::finite(self, before, xs)
     }
 
     fn encode_turbo_keys(&self, x: &Tensor, bits: u8) -> Result<TurboKeys> {

@@ -163,7 +163,7 @@ fn codes() {
         }
         agree(&devices, |device| device.dequantize(&device.quantize(&x(device)?, format)?))?;
         agree(&devices, |device| device.hadamard(&x(device)?))?;
-        agree(&devices, |device| device.finite(&x(device)?))
+        agree(&devices, |device| device.finite(None, &[&x(device)?]))
     });
 }
 

@@ -123,8 +123,8 @@ pub struct Stepped {
     pub logits: Option<Tensor>,
     /// Cache planes that the step has written.
     pub touched: Vec<Tensor>,
-    /// `i32 [rows]`, in the order of the step: 0 where keys or values of a row could not be encoded, because they are
-    /// not finite; such a row must end. Absent where nothing was encoded.
+    /// `i32 [rows]`, in the order of the step: 0 where keys or values of a row are not finite, or were not as they were to
+    /// be stored; such a row must end. Absent where no layer keeps keys.
     pub sound: Option<Tensor>,
 }
 
@@ -225,11 +225,12 @@ pub trait Session: fmt::Debug {
     /// What the model can do.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Device bytes that a row takes at most under `policy` on its way to `tokens` tokens.
+    /// Device bytes that rows take together at most under `policy`, each on its way to as many tokens as `rows` says, in
+    /// steps that give no row more than `step` tokens. Rows that share planes may take more than each would alone.
     ///
     /// # Errors
     /// The model cannot keep its rows so.
-    fn project_bytes(&self, policy: &StatePolicy, tokens: usize) -> Result<usize>;
+    fn project_bytes(&self, policy: &StatePolicy, rows: &[usize], step: usize) -> Result<usize>;
 
     /// Layers that stay plain although `policy` would have them encoded, each with its reason: lines for people.
     ///

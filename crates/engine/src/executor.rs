@@ -8,12 +8,11 @@
 //! a failed step ends the rows that it carried and no others; requests start in the order of their ids.
 
 use crate::{
-    budget::{Budget, Refusal},
     command::{Command, Submission},
     config::Config,
     error::panic_message,
     plan::{Limits, plan},
-    row::{Row, failed},
+    row::{Row, failed, longest},
     sample::{Choice, Draw, Picks},
     status::{Metrics, Times},
 };
@@ -60,10 +59,22 @@ pub(crate) struct Executor {
     queue: BTreeMap<RequestId, Box<Submission>>,
     /// In the order in which they were admitted.
     rows: Vec<Row>,
-    budget: Budget,
+    /// Cache bytes that the rows may take together, by projection; never more than the budget.
+    projected: usize,
     course: Course,
     drains: Vec<Sender<()>>,
     metrics: Metrics,
+}
+
+/// Whether a request can start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    /// With it the rows take so many bytes.
+    Fits(usize),
+    /// Others hold the bytes now.
+    Wait,
+    /// It takes so many bytes alone, and the whole budget would not do.
+    Never(usize),
 }
 
 /// A step that has run, and what came of it.
@@ -86,13 +97,12 @@ struct Given {
 impl Executor {
     pub(crate) fn new(parts: Parts) -> Self {
         let capabilities = parts.session.capabilities().clone();
-        let budget = Budget::new(parts.config.cache_bytes);
         Self {
             parts,
             capabilities,
             queue: BTreeMap::new(),
             rows: Vec::new(),
-            budget,
+            projected: 0,
             course: Course::Open,
             drains: Vec::new(),
             metrics: Metrics::default(),
@@ -174,23 +184,45 @@ impl Executor {
     fn prepare(&mut self) {
         self.retire(|row| row.cancelled.then_some(Outcome::Cancelled));
         while self.course == Course::Open && self.rows.len() < self.parts.config.max_rows.max(1) {
-            let Some(entry) = self.queue.first_entry() else { break };
-            let request = &entry.get().request;
-            let length = request.prompt.len().saturating_add(request.max_tokens);
-            let length = length.min(self.capabilities.context);
-            let Parts { session, config, .. } = &self.parts;
-            let bytes = guard("project", || session.project_bytes(&config.state, length));
-            let lease = bytes.map(|bytes| (bytes, self.budget.lease(bytes)));
-            if matches!(lease, Ok((_, Err(Refusal::Wait)))) {
+            let Some(head) = self.queue.values().next() else { break };
+            let (prompt, answer) = (head.request.prompt.len(), head.request.max_tokens);
+            let length = longest((prompt, answer), self.capabilities.context);
+            let admission = self.admit(length);
+            if matches!(admission, Ok(Admission::Wait)) {
                 break;
             }
-            let submission = *entry.remove();
-            match lease {
-                Ok((_, Ok(lease))) => self.start(Row::new(submission, self.free_slot(), lease)),
-                Ok((bytes, Err(_))) => self.turn_away(submission, failed(self.too_large(bytes))),
-                Err(fault) => self.turn_away(submission, failed(fault.message)),
+            let Some((_, submission)) = self.queue.pop_first() else { break };
+            match admission {
+                Ok(Admission::Never(bytes)) => self.turn_away(*submission, failed(self.too_large(bytes))),
+                Ok(Admission::Fits(bytes)) => self.start(Row::new(*submission, self.free_slot()), bytes),
+                Ok(Admission::Wait) => {}
+                Err(fault) => self.turn_away(*submission, failed(fault.message)),
             }
         }
+    }
+
+    /// Whether a row of `length` tokens fits beside those that live.
+    fn admit(&self, length: usize) -> std::result::Result<Admission, Fault> {
+        let limit = self.parts.config.cache_bytes.unwrap_or(usize::MAX);
+        let together = self.project(self.lengths().chain([length]))?;
+        if together <= limit {
+            return Ok(Admission::Fits(together));
+        }
+        let alone = self.project([length])?;
+        Ok(if alone > limit { Admission::Never(alone) } else { Admission::Wait })
+    }
+
+    /// Bytes that rows on their way to these lengths take together at most.
+    fn project(&self, lengths: impl IntoIterator<Item = usize>) -> std::result::Result<usize, Fault> {
+        let Parts { session, config, .. } = &self.parts;
+        let lengths: Vec<usize> = lengths.into_iter().collect();
+        let step = config.prompt_chunk.min(config.step_tokens);
+        guard("project", || session.project_bytes(&config.state, &lengths, step))
+    }
+
+    /// The lengths that the rows may come to.
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(|row| row.longest(self.capabilities.context))
     }
 
     fn too_large(&self, bytes: usize) -> String {
@@ -209,10 +241,14 @@ impl Executor {
         Slot(slot)
     }
 
-    fn start(&mut self, row: Row) {
+    /// Starts a row, with which all take so many bytes.
+    fn start(&mut self, row: Row, bytes: usize) {
         let Parts { session, config, .. } = &mut self.parts;
         match guard("open", || session.open(row.slot, &config.state, None)) {
-            Ok(()) => self.rows.push(row),
+            Ok(()) => {
+                self.rows.push(row);
+                self.projected = bytes;
+            }
             Err(fault) => {
                 // After an error the slot is closed; after a panic nobody knows, and either answer will do.
                 if fault.panicked
@@ -317,17 +353,22 @@ impl Executor {
 
     /// Ends the rows for which `outcome` gives one, and closes their slots.
     fn retire(&mut self, mut outcome: impl FnMut(&mut Row) -> Option<Outcome>) {
-        let mut kept = Vec::with_capacity(self.rows.len());
+        let (mut kept, mut ended) = (Vec::with_capacity(self.rows.len()), false);
         for mut row in mem::take(&mut self.rows) {
             let Some(outcome) = outcome(&mut row) else {
                 kept.push(row);
                 continue;
             };
+            ended = true;
             self.release(row.slot);
             let outcome = row.finish(outcome, self.parts.clock.now());
             self.metrics.outcomes.count(&outcome);
         }
         self.rows = kept;
+        if ended {
+            // A session that cannot tell any more is found out by the next step.
+            self.projected = self.project(self.lengths()).unwrap_or(self.projected);
+        }
     }
 
     /// Lets a row go, be it lost. Where that panics nobody knows what the session holds, and nothing more may run on it.
@@ -345,7 +386,7 @@ impl Executor {
     /// Counts so far, and gauges of now.
     pub(crate) fn metrics(&mut self) -> &Metrics {
         self.metrics.active = self.rows.len();
-        self.metrics.cache_bytes = self.budget.used();
+        self.metrics.cache_bytes = self.projected;
         self.metrics.memory = self.parts.device.memory();
         &self.metrics
     }

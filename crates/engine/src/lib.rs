@@ -11,7 +11,6 @@
 //! | `executor` | the engine without its thread: one turn after another |
 //! | `plan` | a pure function from token counts to the next step |
 //! | `row` | one live request: tokens, text, consumer |
-//! | `budget` | cache bytes, by projection |
 //! | `sample` | logits to tokens |
 //! | [`subscription`](Subscription) | one request's events, merged for slow readers |
 //! | [`status`](Metrics) | phase, queue places, counts |
@@ -22,7 +21,6 @@
 //! The crate knows no model, no backend, no runtime, no protocol and no clock of its own.
 #![forbid(unsafe_code)]
 
-mod budget;
 mod command;
 mod config;
 mod error;

@@ -4,7 +4,6 @@
 //! is planned again; what the consumer is told and what is counted come from the same call.
 
 use crate::{
-    budget::Lease,
     command::Submission,
     error::panic_message,
     plan::Counted,
@@ -36,18 +35,21 @@ pub(crate) struct Row {
     /// How many of them are the prompt's.
     prompt: usize,
     computed: usize,
-    /// Held for as long as the row lives.
-    _bytes: Lease,
 }
 
 impl Row {
     /// A row for an accepted request; its place in the queue is given back here.
-    pub(crate) fn new(submission: Submission, slot: Slot, bytes: Lease) -> Self {
+    pub(crate) fn new(submission: Submission, slot: Slot) -> Self {
         let Submission { id, mut request, publisher, place } = submission;
         drop(place);
         let tokens = mem::take(&mut request.prompt);
         let prompt = tokens.len();
-        Self { id, slot, cancelled: false, request, publisher, tokens, prompt, computed: 0, _bytes: bytes }
+        Self { id, slot, cancelled: false, request, publisher, tokens, prompt, computed: 0 }
+    }
+
+    /// Tokens that it may come to.
+    pub(crate) fn longest(&self, context: usize) -> usize {
+        longest((self.prompt, self.request.max_tokens), context)
     }
 
     pub(crate) fn counted(&self) -> Counted<'_> {
@@ -131,6 +133,11 @@ impl Row {
         self.publisher.finish(outcome.clone());
         outcome
     }
+}
+
+/// Tokens that a row may come to, whose prompt and answer have at most so many.
+pub(crate) fn longest((prompt, answer): (usize, usize), context: usize) -> usize {
+    prompt.saturating_add(answer).min(context)
 }
 
 /// A failed outcome with its message.

@@ -9,17 +9,23 @@
 
 use std::{collections::BTreeMap, error::Error, num::NonZeroUsize, rc::Rc, time::Instant};
 use tandem_backend_cpu::Options;
-use tandem_contracts::tensor::{Affine, Attend, Device, Dtype, Tensor};
+use tandem_contracts::{
+    model::Slot,
+    tensor::{Affine, Attend, Device, Dtype, Tensor},
+};
 use tandem_kv::{
     Blueprint, Kind, LayerShape,
     codec::Scheme,
     policy::{Encoding, Request},
-    ragged::{Kit, Packed, RaggedRow, View},
+    ragged::{Kit, RaggedRow, RaggedRows},
+    rows::{Part, Rows},
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const LAYERS: usize = 30;
+/// Of a candidate's only row.
+const SLOT: Slot = Slot(0);
 const QUERY_HEADS: usize = 9;
 const SHAPE: LayerShape = LayerShape { heads: 3, key_width: 64, value_width: 64 };
 /// Turns of which medians are taken.
@@ -94,7 +100,8 @@ impl Clock {
 /// A row of one scheme, and what was measured of it.
 struct Candidate {
     name: &'static str,
-    row: RaggedRow,
+    rows: RaggedRows,
+    bytes: usize,
     attention: Vec<f64>,
     append: Vec<f64>,
     /// Bytes beyond the row's own while it took a step.
@@ -117,67 +124,60 @@ impl Candidate {
     fn new(device: &Device, name: &'static str, scheme: Scheme, tokens: usize) -> Outcome<Self> {
         let request = Request { plain: Dtype::Bf16, encoding: Encoding::Uniform(scheme), start: 0 };
         let (blueprint, _) = Blueprint::new(vec![Kind::Full(SHAPE); LAYERS], &request)?;
-        let row = RaggedRow::new(Kit::open(device, blueprint)?);
-        let mut candidate = Self { name, row, attention: Vec::new(), append: Vec::new(), extra: 0 };
-        let kit = Rc::clone(candidate.row.kit());
+        let kit = Kit::open(device, blueprint)?;
+        let bytes = kit.blueprint().bytes(tokens + APPENDED);
+        let mut rows = RaggedRows::new(Rc::clone(&kit));
+        rows.join(SLOT, RaggedRow::new(kit))?;
         for first in (0..tokens).step_by(CHUNK) {
             let count = CHUNK.min(tokens - first);
             let keys = numbers(device, count, SHAPE.heads, first as u32)?;
             let values = numbers(device, count, SHAPE.heads, first as u32 + 1)?;
-            candidate.row.begin(count)?;
-            write(&mut candidate.row, &kit, &keys, &values)?;
-            candidate.row.commit(count)?;
-            candidate.row.take_sound()?;
+            write(&mut rows, &keys, &values)?;
+            rows.commit(&[count])?;
         }
-        Ok(candidate)
+        Ok(Self { name, rows, bytes, attention: Vec::new(), append: Vec::new(), extra: 0 })
     }
 
-    /// Seconds for one token in one layer; the row is as long afterwards as before.
+    /// Seconds for one token in one layer, with what says whether it is finite; the row is as long afterwards as before.
     fn append(&mut self, threads: usize) -> Outcome<f64> {
-        let (kit, length) = (Rc::clone(self.row.kit()), self.row.tokens());
-        let keys = numbers(kit.device(), 1, SHAPE.heads, 5)?;
-        let values = numbers(kit.device(), 1, SHAPE.heads, 6)?;
+        let (device, length) = (Rc::clone(self.rows.kit().device()), self.rows.tokens(SLOT)?);
+        let (keys, values) = (numbers(&device, 1, SHAPE.heads, 5)?, numbers(&device, 1, SHAPE.heads, 6)?);
         let clock = Clock::start(threads);
         for _ in 0..APPENDED {
-            self.row.begin(1)?;
-            write(&mut self.row, &kit, &keys, &values)?;
-            self.row.commit(1)?;
-            self.row.take_sound()?;
+            write(&mut self.rows, &keys, &values)?;
+            self.rows.sound()?;
+            self.rows.commit(&[1])?;
         }
         let seconds = clock.seconds();
-        self.row.trim(length)?;
+        self.rows.trim(SLOT, length)?;
         Ok(seconds / (APPENDED * LAYERS) as f64)
     }
 
     /// Seconds of one query's attention in one layer; the step is given up.
     fn attend(&mut self, threads: usize) -> Outcome<f64> {
-        let kit = Rc::clone(self.row.kit());
-        let device = kit.device();
-        let q = numbers(device, 1, QUERY_HEADS, 7)?;
-        let (keys, values) = (numbers(device, 1, SHAPE.heads, 8)?, numbers(device, 1, SHAPE.heads, 9)?);
+        let device = Rc::clone(self.rows.kit().device());
+        let q = numbers(&device, 1, QUERY_HEADS, 7)?;
+        let (keys, values) = (numbers(&device, 1, SHAPE.heads, 8)?, numbers(&device, 1, SHAPE.heads, 9)?);
         let before = device.memory().active;
         device.reset_peak();
-        self.row.begin(1)?;
-        write(&mut self.row, &kit, &keys, &values)?;
-        let views = (0..LAYERS).map(|layer| self.row.view(layer)).collect::<Result<Vec<View>, _>>()?;
+        write(&mut self.rows, &keys, &values)?;
+        let views = (0..LAYERS).map(|layer| self.rows.views(layer)).collect::<Result<Vec<_>, _>>()?;
         let clock = Clock::start(threads);
-        for view in (0..ATTENDED).flat_map(|_| &views) {
+        for view in (0..ATTENDED).flat_map(|_| views.iter().flatten()) {
             device.attend(&q, &[view.span(0..1)], &Attend::causal(0.125))?;
         }
         let seconds = clock.seconds();
         self.extra = device.memory().peak.saturating_sub(before);
         drop(views);
-        self.row.roll_back();
-        self.row.take_sound()?;
+        self.rows.roll_back();
         Ok(seconds / (ATTENDED * LAYERS) as f64)
     }
 }
 
-/// Appends the same tokens to every layer of the open step.
-fn write(row: &mut RaggedRow, kit: &Kit, keys: &Tensor, values: &Tensor) -> Outcome<()> {
-    for layer in 0..LAYERS {
-        row.append(&mut Packed::new(kit, layer, keys, values), 0..keys.shape()[0])?;
-    }
+/// Opens a step and appends the same tokens to every layer.
+fn write(rows: &mut RaggedRows, keys: &Tensor, values: &Tensor) -> Outcome<()> {
+    rows.begin(&[Part { slot: SLOT, tokens: 0..keys.shape()[0] }])?;
+    (0..LAYERS).try_for_each(|layer| rows.append(layer, keys, values))?;
     Ok(())
 }
 
@@ -223,7 +223,7 @@ fn measure(threads: usize, tokens: usize) -> Outcome<()> {
             show(&candidate.attention),
             ratio(&all[0].attention, &candidate.attention),
             show(&candidate.append),
-            100.0 * candidate.extra as f64 / candidate.row.bytes() as f64
+            100.0 * candidate.extra as f64 / candidate.bytes as f64
         );
     }
     Ok(())

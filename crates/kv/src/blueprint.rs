@@ -1,11 +1,12 @@
 //! What a row is made by: the layers of a model with how each is stored, and the bytes that follow.
 //!
-//! Invariant: what [`Blueprint::bytes`] projects for a number of tokens is what a row of its own allocates that came to
-//! them token by token, but for windows, which may keep one [`Growth`] of columns more. After a longer step a window has
-//! room for that step too, until its next one begins. Rows that share planes take what those take.
+//! Invariant: what [`Blueprint::need`] projects for a number of tokens in steps of some length is what a row of its own
+//! allocates at most that comes to them so, to the byte but for windows, which may keep one [`Growth`] of columns less.
+//! What rows take together, which may share planes, a [`Layout`](crate::Layout) knows.
 
 use crate::{
     Growth, Kind,
+    codec::Scheme,
     policy::{Encoding, Exemption, Policy, Request},
 };
 use tandem_contracts::tensor::{Dtype, Error, ErrorKind, Result};
@@ -73,25 +74,41 @@ impl Blueprint {
         &self.policy
     }
 
-    /// Device bytes of a row that holds `tokens` tokens; saturates, so that an absurd request is merely too large.
+    /// Device bytes of a row that holds `tokens` tokens, which came one by one; saturates, so that an absurd request is
+    /// merely too large.
     pub fn bytes(&self, tokens: usize) -> usize {
-        self.kinds.iter().zip(self.policy.layers()).fold(0, |sum: usize, (kind, transition)| {
-            let Some(scheme) = transition.stored(tokens) else { return sum };
-            // Schemes were checked against their layers, so that none is refused here.
-            let grown = kind.bytes(scheme, kind.columns(tokens, self.growth)).unwrap_or(usize::MAX);
-            sum.saturating_add(grown).saturating_add(kind.fixed_bytes(self.policy.dtype()))
-        })
+        self.bytes_of((tokens, 1), |_, _| true)
     }
 
-    /// The most bytes that a row takes on its way to `tokens` tokens: before a transition it may take more than after.
-    pub fn need(&self, tokens: usize) -> usize {
+    /// The most bytes that a row takes on its way to `tokens` tokens, in steps of at most `step`: before a transition it may
+    /// take more than after.
+    pub fn need(&self, tokens: usize, step: usize) -> usize {
+        self.need_of((tokens, step), |_, _| true)
+    }
+
+    /// The same of those layers that `counts` takes, by what they keep and how it is stored.
+    pub(crate) fn need_of(
+        &self,
+        (tokens, step): (usize, usize),
+        counts: impl Fn(Kind, Scheme) -> bool,
+    ) -> usize {
         let thresholds = self.policy.layers().iter().filter_map(|layer| layer.boundary());
         thresholds
             .filter(|&start| start < tokens)
             .chain([tokens])
-            .map(|held| self.bytes(held))
+            .map(|held| self.bytes_of((held, step), &counts))
             .max()
             .unwrap_or(0)
+    }
+
+    fn bytes_of(&self, (tokens, step): (usize, usize), counts: impl Fn(Kind, Scheme) -> bool) -> usize {
+        self.kinds.iter().zip(self.policy.layers()).fold(0, |sum: usize, (kind, transition)| {
+            let scheme = transition.stored(tokens).filter(|&scheme| counts(*kind, scheme));
+            let Some(scheme) = scheme else { return sum };
+            // Schemes were checked against their layers, so that none is refused here.
+            let grown = kind.bytes(scheme, kind.columns(tokens, step, self.growth)).unwrap_or(usize::MAX);
+            sum.saturating_add(grown).saturating_add(kind.fixed_bytes(self.policy.dtype()))
+        })
     }
 
     /// Bytes by which each further token grows a long row, whose windows have stopped growing. Saturates.
@@ -109,7 +126,7 @@ impl Blueprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LayerShape, RecurrentShape, codec::Scheme};
+    use crate::{LayerShape, RecurrentShape};
     use tandem_contracts::tensor::Affine;
 
     const SHAPE: LayerShape = LayerShape { heads: 3, key_width: 64, value_width: 64 };
@@ -164,9 +181,9 @@ mod tests {
         let (plain, coded) = (3 * 256, 3 * 68);
         assert_eq!(blueprint.bytes(1024), 1024 * plain);
         assert_eq!(blueprint.bytes(1025), 1280 * coded);
-        assert_eq!(blueprint.need(512), 512 * plain);
-        assert_eq!(blueprint.need(1025), 1024 * plain);
-        assert_eq!(blueprint.need(8192), 8192 * coded);
+        assert_eq!(blueprint.need(512, 512), 512 * plain);
+        assert_eq!(blueprint.need(1025, 512), 1024 * plain);
+        assert_eq!(blueprint.need(8192, 512), 8192 * coded);
     }
 
     #[test]

@@ -148,12 +148,12 @@ impl Kind {
         }
     }
 
-    /// Columns that hold a row of `tokens` tokens between steps of one token, where planes grow by `growth` columns. A
-    /// window may keep one growth more, and after a longer step as many more as that had tokens.
-    pub fn columns(self, tokens: usize, growth: Growth) -> usize {
+    /// Columns that hold a row of `tokens` tokens that came in steps of at most `step`, where planes grow by `growth` columns.
+    /// A window has room for what a step reads and for the step, and keeps it until the next one begins.
+    pub fn columns(self, tokens: usize, step: usize, growth: Growth) -> usize {
         match self {
             Self::Full(_) => growth.capacity(tokens),
-            Self::Window { window, .. } => growth.capacity(tokens.min(window)),
+            Self::Window { window, .. } => growth.capacity(tokens.min((window - 1).saturating_add(step))),
             Self::Recurrent(_) | Self::Shared { .. } => 0,
         }
     }
@@ -191,7 +191,7 @@ mod tests {
         RecurrentShape { heads: 4, value_width: 16, key_width: 8, channels: 96, taps: 4 };
 
     fn bytes(kind: Kind, tokens: usize) -> usize {
-        let columns = kind.columns(tokens, Growth::default());
+        let columns = kind.columns(tokens, 1, Growth::default());
         kind.bytes(Scheme::plain(Dtype::Bf16), columns).unwrap() + kind.fixed_bytes(Dtype::Bf16)
     }
 
@@ -223,6 +223,10 @@ mod tests {
             [256, 512, 512, 512].map(|columns| columns * token)
         );
         assert_eq!(bytes(kind(1), 9000), 256 * token);
+        // 511 positions before a step of 300, and the step.
+        assert_eq!(kind(512).columns(9000, 300, Growth::default()), 1024);
+        assert_eq!(kind(512).columns(600, 300, Growth::default()), 768);
+        assert_eq!(kind(1).columns(9000, usize::MAX, Growth::default()), 10240);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod bank;
 mod blueprint;
 pub mod codec;
 mod kind;
+mod layout;
 mod padded;
 mod paged;
 pub mod policy;
@@ -39,4 +40,5 @@ mod transition;
 
 pub use blueprint::Blueprint;
 pub use kind::{Growth, Kind, LayerShape, RecurrentShape};
+pub use layout::Layout;
 pub use transition::Transition;

@@ -50,15 +50,12 @@ pub struct Exemption {
 pub enum Reason {
     /// It has no keys.
     Recurrent,
-    /// It keeps a window, and TurboQuant is for whole rows.
-    Window,
 }
 
 impl fmt::Display for Exemption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self.reason {
             Reason::Recurrent => "it has no keys",
-            Reason::Window => "TurboQuant does not take a sliding window",
         };
         write!(f, "layer {} stays plain: {reason}", self.layer)
     }
@@ -82,7 +79,7 @@ impl Policy {
         }
         let mut exemptions = Vec::new();
         for (layer, scheme) in request.encoding.layers(kinds.len())? {
-            match (kinds[layer], refusal(kinds[layer], scheme)) {
+            match (kinds[layer], refusal(kinds[layer])) {
                 (Kind::Shared { .. }, _) if request.encoding.is_uniform() => {}
                 (_, Some(reason)) if request.encoding.is_uniform() => {
                     exemptions.push(Exemption { layer, reason });
@@ -167,11 +164,10 @@ impl Encoding {
     }
 }
 
-/// Why a layer of this kind cannot be encoded so, whatever its heads.
-fn refusal(kind: Kind, scheme: Scheme) -> Option<Reason> {
+/// Why a layer of this kind cannot be encoded, whatever its heads.
+fn refusal(kind: Kind) -> Option<Reason> {
     match kind {
         Kind::Recurrent(_) => Some(Reason::Recurrent),
-        Kind::Window { .. } if scheme.is_turbo() => Some(Reason::Window),
         Kind::Full(_) | Kind::Window { .. } | Kind::Shared { .. } => None,
     }
 }

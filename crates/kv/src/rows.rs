@@ -19,9 +19,11 @@
 //! Invariants of every implementation:
 //!
 //! 1. What a row holds does not depend on its company: taken out, it equals the row that was stepped alone.
-//! 2. A call that fails has changed no row's token count. After a device failure inside a step the rows that it hit say
-//!    so in every later call, and can only be dropped.
-//! 3. Nothing here evaluates, but to bound the memory of a conversion.
+//! 2. A call that fails has changed no row's token count. After tokens that could not be appended, or a state that could
+//!    not be carried, the step can only be given up. Rows that a device failure hit say so in every later call, and can
+//!    only be dropped.
+//! 3. Nothing here evaluates, but to bound the memory of planes that are made of others: of a conversion, and of rows
+//!    that move together.
 
 use crate::{
     ragged::{Kit, RaggedRow, View},
@@ -117,12 +119,12 @@ pub trait Rows: fmt::Debug {
     /// As [`RaggedRow::view`].
     fn views(&self, layer: usize) -> Result<Vec<View>>;
 
-    /// Whether everything that was encoded for a part since the step began could be stored: `i32 [parts]`, 1 or 0. None
-    /// where nothing was encoded. A row with 0 holds numbers that are not finite and must end.
+    /// Whether everything that was stored for a part since the step began, and of its row where it was encoded, is finite:
+    /// `i32 [parts]`, 1 or 0. None where no layer keeps keys. A row with 0 must end.
     ///
     /// # Errors
     /// No step is open, or the device's own.
-    fn sound(&mut self) -> Result<Option<Tensor>>;
+    fn sound(&self) -> Result<Option<Tensor>>;
 
     /// Closes the step; each part's first tokens, as many as `keep` says, count from now on. Gives the planes that the
     /// step has written.

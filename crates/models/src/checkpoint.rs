@@ -16,7 +16,11 @@ use tandem_contracts::{
     model::{Capabilities, Session},
     tensor::{Device, Dtype, Precision},
 };
-use tandem_kv::Kind;
+use tandem_kv::{Kind, Layout};
+
+/// Most tokens of a step with which rows come together where they share planes: single tokens and windows of drafts do,
+/// chunks of prompts do not.
+const TOGETHER: usize = 64;
 
 /// Name under which errors speak of the configuration.
 const CONFIG: &str = "config.json";
@@ -52,6 +56,8 @@ pub struct Options {
     pub cache: Option<Dtype>,
     /// Bounds what layers keep that would keep everything.
     pub ring: Option<Ring>,
+    /// How the caches of live rows lie beside each other; as the device's attention wants it where there is none.
+    pub layout: Option<Layout>,
 }
 
 /// The first positions of a row and the last ones, in place of all of them (attention sinks; Xiao et al.,
@@ -188,7 +194,11 @@ impl<'a> Checkpoint<'a> {
         }
         let computed = device.traits().compute_dtype;
         let cache = options.cache.unwrap_or_else(|| cache(precision, computed, self.config.activations));
-        let layers = Layers { kinds: declaration.cached(self.config.hidden), dtype: cache };
+        let layout = options.layout.unwrap_or(match device.traits().ragged_attention {
+            true => Layout::Ragged,
+            false => Layout::Padded { most: TOGETHER },
+        });
+        let layers = Layers { kinds: declaration.cached(self.config.hidden), dtype: cache, layout };
         // Rows that forget cannot be shortened.
         let trimmable = layers.kinds.iter().all(|kind| matches!(kind, Kind::Full(_) | Kind::Shared { .. }));
         let mut loader = Loader::new(&mut self.weights, &self.config, device, release);

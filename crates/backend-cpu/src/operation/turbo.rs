@@ -1,4 +1,4 @@
-//! TurboQuant's encoders, heads finite or not, and the Hadamard transform: step by step as the port's own bodies, so
+//! TurboQuant's encoders, tokens finite or not, and the Hadamard transform: step by step as the port's own bodies, so
 //! that both give the same bits.
 
 mod finite;

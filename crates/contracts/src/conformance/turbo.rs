@@ -1,4 +1,4 @@
-//! TurboQuant: the transform, the encoders and attention over their codes, and whether heads are finite.
+//! TurboQuant: the transform, the encoders and attention over their codes, and whether tokens are finite.
 
 use super::{
     Broken, Outcome, behaviours,
@@ -14,7 +14,7 @@ use crate::tensor::{
 behaviours!("turbo":
     hadamard_is_the_matrix,
     hadamard_is_its_body,
-    heads_are_finite_or_not,
+    tokens_are_finite_or_not,
     keys_are_encoded_as_by_the_body,
     values_are_encoded_as_by_the_body,
     attention_over_turbo_codes,
@@ -72,8 +72,9 @@ pub fn hadamard_is_its_body(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// One bad element marks its own head. The largest numbers of a dtype are finite.
-pub fn heads_are_finite_or_not(device: &Device) -> Outcome {
+/// One bad element marks its own token, in whichever operand, and a token that was marked stays so. The largest numbers
+/// of a dtype are finite.
+pub fn tokens_are_finite_or_not(device: &Device) -> Outcome {
     for dtype in FLOATS {
         let most = match dtype {
             Dtype::F16 => 65504.0,
@@ -82,22 +83,35 @@ pub fn heads_are_finite_or_not(device: &Device) -> Outcome {
         };
         for width in [1, 16, 37, 64] {
             for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-                let mut host = Host::sample(dtype, &[3, 2, width], 302);
+                let mut host = Host::sample(dtype, &[5, 2, width], 302);
                 host.values[..2 * width].fill(most);
                 host.values[0] = -most;
-                host.values[2 * width + width - 1] = bad;
-                host.values[5 * width] = bad;
-                let flags = vec![1.0, 1.0, 0.0, 1.0, 1.0, 0.0];
-                let expected = Host::raw(Dtype::Bool, &[3, 2], flags);
+                host.values[3 * width + width - 1] = bad;
+                host.values[8 * width] = bad;
+                let mut other = Host::sample(Dtype::F32, &[5, 3], 306);
+                other.values[2 * 3 + 1] = bad;
+                let other = other.upload(device)?;
+                let before = Host::raw(Dtype::Bool, &[5], vec![1.0, 1.0, 1.0, 0.0, 1.0]);
                 for (form, x) in host.forms(device)? {
-                    let place = format!("{dtype:?}, {width} wide, {bad}, {form}");
-                    same(place, device, &device.finite(&x)?, &expected)?;
+                    let place = |what: &str| format!("{dtype:?}, {width} wide, {bad}, {form}, {what}");
+                    let flags = |flags: [f64; 5]| Host::raw(Dtype::Bool, &[5], flags.to_vec());
+                    let alone = flags([1.0, 0.0, 1.0, 1.0, 0.0]);
+                    same(place("alone"), device, &device.finite(None, &[&x])?, &alone)?;
+                    let both = flags([1.0, 0.0, 0.0, 1.0, 0.0]);
+                    same(place("both"), device, &device.finite(None, &[&x, &other])?, &both)?;
+                    let all = flags([1.0, 0.0, 0.0, 0.0, 0.0]);
+                    let before = before.upload(device)?;
+                    same(place("before"), device, &device.finite(Some(before), &[&other, &x])?, &all)?;
                 }
             }
         }
     }
     let nothing = Host::sample(Dtype::F32, &[0, 8], 303).upload(device)?;
-    same("no heads", device, &device.finite(&nothing)?, &Host::raw(Dtype::Bool, &[0], vec![]))
+    let none = Host::raw(Dtype::Bool, &[0], vec![]);
+    same("no tokens", device, &device.finite(None, &[&nothing])?, &none)?;
+    let empty = Host::sample(Dtype::F32, &[2, 0], 307).upload(device)?;
+    let fine = Host::raw(Dtype::Bool, &[2], vec![1.0, 1.0]);
+    same("no elements", device, &device.finite(None, &[&empty])?, &fine)
 }
 
 /// Heads of groups that are ordinary, shifted, constant, zero, tiny, or too narrow for where they lie.
@@ -285,7 +299,11 @@ pub fn what_does_not_fit_is_refused(device: &Device) -> Outcome {
     let book = book(device, 3, WIDTH)?;
     refused("a transform of 48", device.hadamard(&x(Dtype::F32, 48)?), ErrorKind::Shape)?;
     refused("a transform of integers", device.hadamard(&integers), ErrorKind::Dtype)?;
-    refused("finite integers", device.finite(&integers), ErrorKind::Dtype)?;
+    refused("finite integers", device.finite(None, &[&integers]), ErrorKind::Dtype)?;
+    refused("nothing that is finite", device.finite(None, &[]), ErrorKind::Shape)?;
+    let more = Host::sample(Dtype::F32, &[3, 2], 308).upload(device)?;
+    refused("other tokens", device.finite(None, &[&floats, &more]), ErrorKind::Shape)?;
+    refused("flags that are numbers", device.finite(Some(more), &[&floats]), ErrorKind::Dtype)?;
     refused("keys of 3 bits", device.encode_turbo_keys(&floats, 3), ErrorKind::Unsupported)?;
     refused("keys of integers", device.encode_turbo_keys(&integers, 8), ErrorKind::Dtype)?;
     refused("keys of 48", device.encode_turbo_keys(&x(Dtype::F32, 48)?, 8), ErrorKind::Shape)?;

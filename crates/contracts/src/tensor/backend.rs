@@ -238,9 +238,10 @@ pub trait Backend: fmt::Debug {
         fused::hadamard(&self.device(), x)
     }
 
-    /// Whether all elements of each head are finite: `[.., width]` gives booleans `[..]`; see [`fused::finite`].
-    fn finite(&self, x: &Tensor) -> Result<Tensor> {
-        fused::finite(&self.device(), x)
+    /// Whether every element of each token is finite, in all of `xs`, and was before: `[tokens, ..]` give booleans
+    /// `[tokens]`; see [`fused::finite`].
+    fn finite(&self, before: Option<Tensor>, xs: &[&Tensor]) -> Result<Tensor> {
+        fused::finite(&self.device(), before, xs)
     }
 
     /// TurboQuant's codes of keys `[.., width]`; see [`fused::encode_turbo_keys`].

@@ -218,8 +218,8 @@ impl Session for Scripted {
         &self.capabilities
     }
 
-    fn project_bytes(&self, _policy: &StatePolicy, tokens: usize) -> Result<usize> {
-        Ok(tokens * TOKEN_BYTES)
+    fn project_bytes(&self, _policy: &StatePolicy, rows: &[usize], _step: usize) -> Result<usize> {
+        Ok(rows.iter().sum::<usize>() * TOKEN_BYTES)
     }
 
     fn exemptions(&self, _policy: &StatePolicy) -> Result<Vec<String>> {

@@ -24,7 +24,7 @@ mod tests;
 
 pub use crate::paged::Paging;
 pub use rows::BankRows;
-pub(crate) use scope::{Scope, carry, transfers};
+pub(crate) use scope::{Scope, Transfer, carry, transfers};
 
 use crate::ragged::{Layer, Stretch, View};
 use std::{fmt, ops::Range};

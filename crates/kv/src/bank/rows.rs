@@ -25,8 +25,6 @@ pub struct BankRows {
     shares: Vec<Share>,
     /// The layer that is to be appended to next.
     turn: usize,
-    /// Whether an append failed, so that the step can only be given up.
-    failed: bool,
 }
 
 impl BankRows {
@@ -47,7 +45,7 @@ impl BankRows {
             Source::Own(_) | Source::State(_) | Source::Shared(_) => [None, None],
         });
         let banks = banks.collect();
-        Self { loose: RaggedRows::new(kit), banks, most, shares: Vec::new(), turn: 0, failed: false }
+        Self { loose: RaggedRows::new(kit), banks, most, shares: Vec::new(), turn: 0 }
     }
 
     fn banks(&self) -> impl Iterator<Item = &dyn Bank> {
@@ -82,7 +80,7 @@ impl BankRows {
         for (layer, source) in kit.layers().iter().enumerate() {
             let Source::Own(layout) = source else { continue };
             for share in shares.iter().filter(|share| layout.encodes(share.step.position)) {
-                self.convert(&kit, (layer, layout), share)?;
+                self.convert((layer, layout), share)?;
             }
             for encoded in [false, true] {
                 self.seat((layer, layout), encoded, shares)?;
@@ -92,14 +90,12 @@ impl BankRows {
     }
 
     /// Takes a row's layer out of the bank that it has outgrown, and encodes it.
-    fn convert(&mut self, kit: &Kit, (layer, layout): (usize, &Layout), share: &Share) -> Result<()> {
+    fn convert(&mut self, (layer, layout): (usize, &Layout), share: &Share) -> Result<()> {
         let bank = self.banks.get_mut(layer).and_then(|[before, _]| before.as_mut());
         let Some(bank) = bank.filter(|bank| bank.holds(share.slot)) else { return Ok(()) };
         let row = self.loose.row_mut(share.slot)?;
         let mut lifted = bank.lift(share.slot)?;
-        if let Some(heads) = lifted.prepare(kit, layout, share.step)? {
-            row.note_sound(heads, None);
-        }
+        row.prepare_layer(&mut lifted, layout, share.step)?;
         bank.discard(share.slot);
         row.keep_layer(layer, Some(lifted));
         Ok(())
@@ -143,15 +139,11 @@ impl BankRows {
             if here.is_empty() {
                 continue;
             }
-            let made = packed.made(kit.own(layer)?.coders(encoded))?;
-            bank.append(&here, &made.fields)?;
-            for Share { slot, tokens, .. } in here {
-                if let Some(heads) = &made.sound {
-                    self.loose.row_mut(slot)?.note_sound(heads.clone(), Some(tokens));
-                }
-            }
+            let coders = kit.own(layer)?.coders(encoded);
+            let tokens = here.iter().map(|share| share.tokens.clone());
+            bank.append(&here, packed.made(coders, tokens)?)?;
         }
-        Ok(())
+        self.loose.note_sound(packed)
     }
 
     /// The first layer from `layer` on that keeps something of its own, or the number of layers.
@@ -161,12 +153,11 @@ impl BankRows {
     }
 
     fn check_turn(&self, operation: &'static str, layer: usize) -> Result<()> {
-        if !self.shares.is_empty() && !self.failed && layer == self.turn {
+        self.loose.check_open(operation)?;
+        if layer == self.turn {
             return Ok(());
         }
-        let reason = if self.failed { "an append failed" } else { "it is another layer's turn" };
-        let reason = if self.shares.is_empty() { "no step is open" } else { reason };
-        Err(state(operation, format!("{reason}, got: {layer}")))
+        Err(state(operation, format!("layer {} is next, got: {layer}", self.turn)))
     }
 
     fn settle(&mut self, slot: Slot) {
@@ -257,7 +248,7 @@ impl Rows for BankRows {
             shares.iter().for_each(|share| self.settle(share.slot));
             return begun;
         }
-        (self.shares, self.turn, self.failed) = (shares, self.after(0), false);
+        (self.shares, self.turn) = (shares, self.after(0));
         Ok(())
     }
 
@@ -266,11 +257,9 @@ impl Rows for BankRows {
         kit.own(layer)?;
         self.check_turn("append", layer)?;
         let appended = self.write(&mut Packed::new(&kit, layer, keys, values));
-        self.failed = appended.is_err();
-        if !self.failed {
-            self.turn = self.after(layer + 1);
-        }
-        appended
+        self.loose.fail_with(appended)?;
+        self.turn = self.after(layer + 1);
+        Ok(())
     }
 
     fn recur(&mut self, layer: usize, inputs: &[Tensor], recurrence: &Rc<dyn Recurrence>) -> Result<Tensor> {
@@ -286,7 +275,8 @@ impl Rows for BankRows {
             _ => layer,
         };
         self.kit().own(owner)?;
-        if self.shares.is_empty() || owner >= self.turn {
+        self.loose.check_open("views")?;
+        if owner >= self.turn {
             return Err(state("view", format!("layer was not appended to: {owner}")));
         }
         let view = |share: &Share| {
@@ -299,13 +289,13 @@ impl Rows for BankRows {
         self.shares.iter().map(view).collect()
     }
 
-    fn sound(&mut self) -> Result<Option<Tensor>> {
+    fn sound(&self) -> Result<Option<Tensor>> {
         self.loose.sound()
     }
 
     fn commit(&mut self, keep: &[usize]) -> Result<Vec<Tensor>> {
         self.loose.check_keep(keep)?;
-        if self.failed || self.turn < self.banks.len() {
+        if self.turn < self.banks.len() {
             return Err(state("commit", format!("layer was not appended to: {}", self.turn)));
         }
         let mut planes = self.loose.commit(keep)?;

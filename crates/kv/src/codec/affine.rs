@@ -1,6 +1,6 @@
 //! Affine codes in MLX's layout: what `quantize` of the same values gives, bit for bit.
 
-use super::{Codec, Format, Held, all_finite, check_fields, check_input};
+use super::{Codec, Format, Held, check_fields, check_input};
 use tandem_contracts::tensor::{Affine, Device, Dtype, Quantized, Result, Tensor};
 
 /// The codec behind [`Format::Affine`].
@@ -38,13 +38,6 @@ impl Codec for AffineCodec {
         let x = self.device.cast(x, self.dtype)?;
         let Quantized { codes, scales, biases, .. } = self.device.quantize(&x, self.affine)?;
         Ok(vec![codes, scales, biases])
-    }
-
-    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
-        check_input("sound", x, self.width)?;
-        check_fields(self.format(), self.width, fields)?;
-        // Finite elements still have no scale where they, or their range, exceed the dtype.
-        all_finite(&self.device, &self.device.cast(x, self.dtype)?, &[&fields[1], &fields[2]])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {

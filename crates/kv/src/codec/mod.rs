@@ -15,8 +15,9 @@
 //!
 //! 1. A codec works along the width of one head alone, so each head of each token is encoded by itself: slicing,
 //!    joining or reordering fields along other axes is the same as encoding the sliced, joined or reordered values.
-//! 2. Nothing is silently spread. Where an element is not finite, or a stored number would not be, [`Codec::sound`] is
-//!    false for that head of that token; the caller reads it with the evaluation of the step and fails the row.
+//! 2. Nothing is silently spread. Where an element is not finite, or a stored number would not be, that shows in
+//!    [`Codec::witnesses`]; the caller looks at them on the device, reads what it saw with the evaluation of the step, and
+//!    fails the row.
 //! 3. Nothing here evaluates.
 
 mod affine;
@@ -32,7 +33,7 @@ pub use scheme::Scheme;
 pub use turbo::levels;
 
 use std::{fmt, rc::Rc};
-use tandem_contracts::tensor::{Binary, Device, Error, Result, Tensor};
+use tandem_contracts::tensor::{Device, Error, Result, Tensor};
 
 /// A format at work on one device, for heads of one width.
 pub trait Codec: fmt::Debug {
@@ -49,12 +50,13 @@ pub trait Codec: fmt::Debug {
     /// Another last axis or no float dtype, or the device's own.
     fn encode(&self, x: &Tensor) -> Result<Vec<Tensor>>;
 
-    /// Boolean `[..]`: whether each head of `x` is finite and all its numbers could be stored in `fields`, which
+    /// Floats that are finite exactly where `x` is and all its numbers could be stored in `fields`, which
     /// [`Codec::encode`] made of it.
-    ///
-    /// # Errors
-    /// As [`Codec::encode`] and [`Codec::decode`].
-    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor>;
+    fn witnesses<'t>(&self, x: &'t Tensor, fields: &'t [Tensor]) -> Vec<&'t Tensor> {
+        // Codes of what is not finite look like others; a plain number that is beyond its dtype has become infinite.
+        let own = (!self.format().is_plain()).then_some(x);
+        own.into_iter().chain(fields.iter().filter(|field| field.dtype().is_float())).collect()
+    }
 
     /// The values behind fields: `[.., width]`. They are in the dtype of the format's floats, `bf16` for TurboQuant.
     ///
@@ -112,11 +114,4 @@ fn check_fields(format: Format, width: usize, fields: &[Tensor]) -> Result<()> {
         return Ok(());
     }
     Err(Error::shape("decode", format!("needs {needed:?}, got: {fields:?}")))
-}
-
-/// Whether all of the last axis of each is finite, `[..]`.
-fn all_finite(device: &Device, first: &Tensor, others: &[&Tensor]) -> Result<Tensor> {
-    others
-        .iter()
-        .try_fold(device.finite(first)?, |sound, x| device.binary(Binary::And, sound, &device.finite(x)?))
 }

@@ -25,13 +25,6 @@ impl Codec for Plain {
         Ok(vec![self.device.cast(x, self.dtype)?])
     }
 
-    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
-        check_input("sound", x, self.width)?;
-        check_fields(self.format(), self.width, fields)?;
-        // A number beyond the dtype's range has become infinite.
-        self.device.finite(&fields[0])
-    }
-
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {
         check_fields(self.format(), self.width, fields)?;
         Ok(fields[0].clone())

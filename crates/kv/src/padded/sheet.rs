@@ -196,7 +196,12 @@ impl Bank for Sheet {
         let sources = self.sources(shares, joining)?;
         let Laid { planes, columns, seats } = match self.adopt(&sources, joining) {
             Some(laid) => laid,
-            None => self.build(&sources)?,
+            None => {
+                let laid = self.build(&sources)?;
+                // Before the next layer begins: on a device that defers all of them would be held twice otherwise.
+                self.scope.device().eval(&laid.planes.iter().collect::<Vec<_>>())?;
+                laid
+            }
         };
         (self.store, self.columns, self.rows) = (Store::Held(planes), columns, seats.len());
         self.seats = seats;

@@ -17,7 +17,9 @@ mod ledger;
 mod pool;
 
 use crate::{
+    Blueprint, Kind,
     bank::{Bank, BankRows, Scope},
+    codec::Scheme,
     ragged::{Kit, Source},
 };
 use pool::Pool;
@@ -39,17 +41,63 @@ impl Paging {
     pub const fn of(tokens: usize) -> Self {
         Self { block: const { NonZeroUsize::MIN.saturating_add(255) }, tokens, most: tokens }
     }
+
+    /// Blocks of a pool of which `needed` were in use at once: it grows by half, up to its limit.
+    fn blocks(self, needed: usize) -> usize {
+        let (block, most) = (self.block.get(), self.limit());
+        let mut blocks = self.tokens.div_ceil(block).clamp(1, most.max(1));
+        while blocks < needed && blocks < most {
+            blocks = blocks.saturating_add((blocks / 2).max(1));
+        }
+        blocks.min(most)
+    }
+
+    /// The most blocks of a pool.
+    fn limit(self) -> usize {
+        self.most.div_ceil(self.block.get())
+    }
+
+    /// See [`Layout::need`](crate::Layout::need): pools as large as their rows have them, and what the rows keep themselves.
+    pub(crate) fn need(self, blueprint: &Blueprint, rows: &[usize], step: usize) -> usize {
+        let own = |kind, scheme| !is_paged(kind, scheme);
+        let own = rows.iter().map(|&tokens| blueprint.need_of((tokens, step), own));
+        let layers = blueprint.kinds().iter().zip(blueprint.policy().layers());
+        let pools = layers.flat_map(|(&kind, transition)| {
+            let start = transition.boundary().unwrap_or(0);
+            // A pool does not shrink before its last row has left it, so that both can be whole.
+            let before = (transition.scheme(0), rows.iter().map(|&tokens| tokens.min(start)).collect());
+            let after = rows.iter().map(|&tokens| if tokens > start { tokens } else { 0 }).collect();
+            [before, (transition.scheme(usize::MAX), after)]
+                .map(|(scheme, lengths)| self.pool_bytes((kind, scheme), lengths))
+        });
+        own.chain(pools).fold(0, usize::saturating_add)
+    }
+
+    fn pool_bytes(self, (kind, scheme): (Kind, Scheme), lengths: Vec<usize>) -> usize {
+        let block = self.block.get();
+        let needed = lengths.iter().fold(0, |sum: usize, tokens| sum.saturating_add(tokens.div_ceil(block)));
+        if needed == 0 || !is_paged(kind, scheme) {
+            return 0;
+        }
+        // Schemes were checked against their layers, so that none is refused here.
+        kind.bytes(scheme, self.blocks(needed).saturating_mul(block)).unwrap_or(usize::MAX)
+    }
+}
+
+/// Whether a layer lies in blocks while it is stored so.
+fn is_paged(kind: Kind, scheme: Scheme) -> bool {
+    matches!(kind, Kind::Full(_)) && !scheme.is_turbo()
 }
 
 impl BankRows {
     /// Rows that lie in blocks of pools. A step for which there are no blocks is refused, with a `Memory` error, by
-    /// [`Rows::begin`](crate::rows::Rows::begin); nothing is lost then. Another failure of the device while blocks are
-    /// copied loses the layer of all rows in its pool.
+    /// [`Rows::begin`](crate::rows::Rows::begin); nothing is lost then, nor where the device runs out of memory for copies of
+    /// blocks. A failure while it writes into a pool loses the layer of all rows there, and each of them says so.
     pub fn paged(kit: Rc<Kit>, paging: Paging) -> Self {
         let of = Rc::clone(&kit);
         Self::new(kit, usize::MAX, |layer, encoded| {
             let Some(Source::Own(layout)) = of.layers().get(layer) else { return None };
-            if layout.window.is_some() || layout.coders(encoded).scheme.is_turbo() {
+            if !is_paged(of.blueprint().kinds()[layer], layout.coders(encoded).scheme) {
                 return None;
             }
             let scope = Scope { kit: Rc::clone(&of), layer, encoded };

@@ -5,8 +5,8 @@
 
 use super::{Paging, ledger::Ledger};
 use crate::{
-    bank::{Bank, Scope, Share, carry, transfers},
-    ragged::{Layer, Store, View, lost},
+    bank::{Bank, Scope, Share, Transfer, transfers},
+    ragged::{Layer, Store, View, columns, lost},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,6 +40,13 @@ struct Books {
 struct Table {
     blocks: Vec<usize>,
     tokens: usize,
+}
+
+/// Columns, and where in a plane they are to be.
+struct Patch {
+    piece: Tensor,
+    row: usize,
+    column: usize,
 }
 
 /// A block, and the one that it is to be a copy of.
@@ -132,7 +139,7 @@ impl Pool {
         if wanted <= free {
             return Ok(blocks);
         }
-        let most = self.paging.most.div_ceil(self.block());
+        let most = self.paging.limit();
         let needed = blocks.saturating_add(wanted - free);
         if needed > most {
             return Err(Error::new(
@@ -141,8 +148,7 @@ impl Pool {
                 format!("{} of {most} blocks are free, wanted: {wanted}", free + most.saturating_sub(blocks)),
             ));
         }
-        let first = if blocks == 0 { self.paging.tokens.div_ceil(self.block()) } else { blocks + blocks / 2 };
-        Ok(first.max(needed).min(most))
+        Ok(self.paging.blocks(needed))
     }
 
     /// The pool's planes with so many blocks; those that it has, if it has as many.
@@ -163,34 +169,45 @@ impl Pool {
             .map(Some)
     }
 
-    /// Copies what rows bring, and shared blocks that will be written, into blocks of their own.
-    fn fill(
+    /// What is to be written into a plane: what rows bring, and copies of shared blocks that will be written.
+    fn patches(
         &self,
-        planes: Vec<Tensor>,
+        (index, plane): (usize, &Tensor),
         books: &Books,
         copies: &[Copy],
         joining: &[(Slot, &Layer)],
-    ) -> Result<Vec<Tensor>> {
+    ) -> Result<Vec<Patch>> {
         let device = self.scope.device();
-        let copy = |plane: Tensor, Copy { from, to }: &Copy| {
+        let mut patches = Vec::new();
+        for Copy { from, to } in copies {
             // Not a slice, which would hold the plane and make the update copy all of it.
-            let index = device.upload_i32(&[i32::try_from(*from).unwrap_or(i32::MAX)], &[1])?;
-            let copied = device.take(&plane, &index, 0)?;
-            device.slice_update(plane, &copied, &[*to, 0, 0, 0])
-        };
-        let fill = |(index, plane): (usize, Tensor)| {
-            let plane = copies.iter().try_fold(plane, copy)?;
-            joining.iter().try_fold(plane, |plane, (slot, own)| {
-                let (Some(table), Some(old)) = (books.tables.get(slot), own.store.planes()?.get(index))
-                else {
-                    return Ok(plane);
-                };
-                let read = self.scope.read_by(table.tokens)?;
-                let runs = if read.is_empty() { Vec::new() } else { own.place.runs(read.clone()) };
-                carry(device, plane, old, &transfers(&runs, &table.runs(read, self.block())))
-            })
-        };
-        planes.into_iter().enumerate().map(fill).collect()
+            let block = device.upload_i32(&[i32::try_from(*from).unwrap_or(i32::MAX)], &[1])?;
+            patches.push(Patch { piece: device.take(plane, &block, 0)?, row: *to, column: 0 });
+        }
+        for (slot, own) in joining {
+            let (Some(table), Some(old)) = (books.tables.get(slot), own.store.planes()?.get(index)) else {
+                continue;
+            };
+            let read = self.scope.read_by(table.tokens)?;
+            let runs = if read.is_empty() { Vec::new() } else { own.place.runs(read.clone()) };
+            for Transfer { from, to, count } in transfers(&runs, &table.runs(read, self.block())) {
+                let piece = columns(device, old, from.0, (from.1, count))?;
+                patches.push(Patch { piece, row: to.0, column: to.1 });
+            }
+        }
+        Ok(patches)
+    }
+
+    /// The planes with their patches.
+    fn patched(&self, planes: Vec<Tensor>, patches: Vec<Vec<Patch>>) -> Result<Vec<Tensor>> {
+        let device = self.scope.device();
+        let write =
+            |plane, Patch { piece, row, column }| device.slice_update(plane, &piece, &[row, 0, column, 0]);
+        planes
+            .into_iter()
+            .zip(patches)
+            .map(|(plane, patches)| patches.into_iter().try_fold(plane, write))
+            .collect()
     }
 
     /// The planes are gone, and with them everybody's blocks.
@@ -222,16 +239,16 @@ impl Bank for Pool {
             .reserve(shares, self.block())
             .ok_or_else(|| Error::new(ErrorKind::Memory, "pool", format!("no block is free of: {blocks}")))?;
         let grown = self.grown(blocks)?;
-        if grown.is_none() && copies.is_empty() && joining.is_empty() {
-            self.books = books;
-            return Ok(());
-        }
+        // All that can run out of memory, while the planes are still whole.
+        let planes = grown.as_deref().map_or_else(|| self.store.planes(), Ok)?.iter().enumerate();
+        let patches = planes.map(|plane| self.patches(plane, &books, &copies, joining));
+        let patches = patches.collect::<Result<Vec<_>>>()?;
         let planes = match (grown, mem::replace(&mut self.store, Store::Lost)) {
             (Some(grown), _) => grown,
             (None, Store::Held(planes)) => planes,
             (None, _) => Vec::new(),
         };
-        match self.fill(planes, &books, &copies, joining) {
+        match self.patched(planes, patches) {
             Ok(planes) => (self.store, self.books) = (Store::Held(planes), books),
             Err(error) => {
                 self.lose();
@@ -291,6 +308,9 @@ impl Bank for Pool {
         self.books.shorten(slot, 0);
         self.books.tables.remove(&slot);
         self.lost.remove(&slot);
+        if self.books.tables.is_empty() {
+            (self.store, self.books) = (Store::Empty, Books::default());
+        }
     }
 
     fn planes(&self) -> &[Tensor] {
@@ -303,22 +323,56 @@ mod tests {
     use super::*;
     use crate::{
         Blueprint, Kind, LayerShape,
-        ragged::{Kit, RaggedRow, Stretch},
+        ragged::{Kit, Packed, RaggedRow, Stretch},
     };
     use std::{num::NonZeroUsize, rc::Rc};
     use tandem_contracts::{fake, tensor::Dtype};
 
-    #[test]
-    fn lost_planes_are_lost_to_those_who_were_there() {
+    /// A pool of blocks of four, and a row that has nothing yet.
+    fn open() -> (Rc<Kit>, Pool, RaggedRow) {
         let shape = LayerShape { heads: 1, key_width: 2, value_width: 2 };
         let blueprint = Blueprint::plain(vec![Kind::Full(shape)], Dtype::F32).unwrap();
         let kit = Kit::open(&fake::open(), blueprint).unwrap();
         let paging = Paging { block: NonZeroUsize::new(4).unwrap(), tokens: 8, most: 8 };
         let scope = Scope { kit: Rc::clone(&kit), layer: 0, encoded: true };
-        let mut pool = Pool::new(scope, paging);
-        let row = RaggedRow::new(Rc::clone(&kit));
+        (Rc::clone(&kit), Pool::new(scope, paging), RaggedRow::new(kit))
+    }
+
+    fn share(slot: u32) -> Share {
+        Share { slot: Slot(slot), tokens: 0..2, step: Stretch { position: 0, tokens: 2 } }
+    }
+
+    /// What cannot be copied costs nobody anything: the device fails before it has the planes.
+    #[test]
+    fn copies_that_fail_lose_nothing() {
+        let (kit, mut pool, row) = open();
         let x = kit.device().upload_f32(&[0.5; 4], &[2, 1, 2]).unwrap();
-        let share = |slot| Share { slot: Slot(slot), tokens: 0..2, step: Stretch { position: 0, tokens: 2 } };
+        pool.prepare(&[share(1)], &[(Slot(1), row.layer(0).unwrap())]).unwrap();
+        pool.append(&[share(1)], &[x.clone(), x.clone()]).unwrap();
+        pool.settle(Slot(1), 2);
+        // A row whose planes this device cannot read.
+        let (elsewhere, ..) = open();
+        let mut stranger = RaggedRow::new(Rc::clone(&elsewhere));
+        let y = elsewhere.device().upload_f32(&[0.5; 4], &[2, 1, 2]).unwrap();
+        stranger.begin(2).unwrap();
+        stranger.append(&mut Packed::new(&elsewhere, 0, &y, &y), 0..2).unwrap();
+        stranger.commit(2).unwrap();
+        let step = Stretch { position: 2, tokens: 1 };
+        let joining = Share { slot: Slot(2), tokens: 0..1, step };
+        let refused = pool.prepare(&[joining], &[(Slot(2), stranger.layer(0).unwrap())]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Foreign);
+        assert!(!pool.holds(Slot(2)));
+        pool.check(Slot(1)).unwrap();
+        let own = pool.lift(Slot(1)).unwrap();
+        let held = own.store.planes().unwrap()[0].to_vec::<f32>().unwrap();
+        assert_eq!(held[..4], [0.5; 4]);
+        pool.prepare(&[share(3)], &[(Slot(3), row.layer(0).unwrap())]).unwrap();
+    }
+
+    #[test]
+    fn lost_planes_are_lost_to_those_who_were_there() {
+        let (kit, mut pool, row) = open();
+        let x = kit.device().upload_f32(&[0.5; 4], &[2, 1, 2]).unwrap();
         pool.prepare(&[share(1)], &[(Slot(1), row.layer(0).unwrap())]).unwrap();
         pool.store = Store::Lost;
         assert_eq!(pool.append(&[share(1)], &[x.clone(), x.clone()]).unwrap_err().kind(), ErrorKind::State);

@@ -33,11 +33,13 @@ fn affine_takes_every_layer_with_keys() {
 }
 
 #[test]
-fn turbo_leaves_windows_plain_and_says_so() {
-    let (policy, exemptions) = Policy::new(&[WINDOW, FULL], &request(Encoding::Uniform(TURBO), 0)).unwrap();
-    assert_eq!(policy.layers(), [Transition::never(PLAIN), Transition::never(TURBO)]);
+fn turbo_takes_windows_as_it_takes_whole_rows() {
+    let (policy, exemptions) =
+        Policy::new(&[WINDOW, FULL, RECURRENT], &request(Encoding::Uniform(TURBO), 0)).unwrap();
+    let (plain, coded) = (Transition::never(PLAIN), Transition::never(TURBO));
+    assert_eq!(policy.layers(), [coded, coded, plain]);
     let lines: Vec<String> = exemptions.iter().map(ToString::to_string).collect();
-    assert_eq!(lines, ["layer 0 stays plain: TurboQuant does not take a sliding window"]);
+    assert_eq!(lines, ["layer 2 stays plain: it has no keys"]);
 }
 
 #[test]
@@ -59,7 +61,6 @@ fn named_layers_are_refused_rather_than_left() {
         |named: &[(usize, Scheme)]| Policy::new(&kinds, &by_layer(named)).map_err(|error| error.kind());
     assert_eq!(kind(&[(4, AFFINE)]).unwrap_err(), ErrorKind::Index);
     assert_eq!(kind(&[(0, AFFINE), (0, TURBO)]).unwrap_err(), ErrorKind::Index);
-    assert_eq!(kind(&[(1, TURBO)]).unwrap_err(), ErrorKind::Unsupported);
     assert_eq!(kind(&[(2, AFFINE)]).unwrap_err(), ErrorKind::Unsupported);
     assert_eq!(kind(&[(3, AFFINE)]).unwrap_err(), ErrorKind::Unsupported);
 }

@@ -13,7 +13,7 @@ use std::{
 };
 use tandem_contracts::{
     model::Slot,
-    tensor::{Error, ErrorKind, Result, Tensor},
+    tensor::{Binary, Dtype, Error, ErrorKind, Reduce, Result, Tensor},
 };
 
 /// Rows that own their planes, by slot.
@@ -23,12 +23,16 @@ pub struct RaggedRows {
     rows: BTreeMap<Slot, RaggedRow>,
     /// Parts of the open step; empty between steps.
     step: Vec<Part>,
+    /// Whether something failed in it, so that it can only be given up.
+    failed: bool,
+    /// Booleans, one for each packed token: whether it was finite in the layers so far.
+    sound: Option<Tensor>,
 }
 
 impl RaggedRows {
     /// No rows yet.
     pub fn new(kit: Rc<Kit>) -> Self {
-        Self { kit, rows: BTreeMap::new(), step: Vec::new() }
+        Self { kit, rows: BTreeMap::new(), step: Vec::new(), failed: false, sound: None }
     }
 
     pub(crate) fn row(&self, slot: Slot) -> Result<&RaggedRow> {
@@ -49,6 +53,51 @@ impl RaggedRows {
                 None => Ok(()),
             }
         })
+    }
+
+    /// Notes whether a layer's tokens, which its rows have now, are finite.
+    pub(crate) fn note_sound(&mut self, packed: &Packed<'_>) -> Result<()> {
+        self.sound = packed.sound(self.sound.take())?;
+        Ok(())
+    }
+
+    /// That a step is open in which nothing has failed.
+    pub(crate) fn check_open(&self, operation: &'static str) -> Result<()> {
+        match (self.step.is_empty(), self.failed) {
+            (true, _) => Err(state(operation, "no step is open".to_owned())),
+            (_, true) => {
+                Err(state(operation, "a call of the step has failed, it can only be given up".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves nothing to do with the open step but to give it up, if this is an error.
+    pub(crate) fn fail_with<T>(&mut self, result: Result<T>) -> Result<T> {
+        self.failed |= result.is_err();
+        result
+    }
+
+    /// That it is a layer's turn in every row.
+    fn check_turn(&self, operation: &'static str, layer: usize) -> Result<()> {
+        self.check_open(operation)?;
+        self.step.iter().try_for_each(|part| self.row(part.slot)?.check_turn(operation, layer).map(drop))
+    }
+
+    /// `i32 [parts]` of the flags of packed tokens: the least of each row's own.
+    fn by_row(&self, flags: &Tensor) -> Result<Tensor> {
+        let device = &self.kit.device();
+        let flags = device.cast(flags, Dtype::I32)?;
+        let one_each = |(at, part): (usize, &Part)| part.tokens == (at..at + 1);
+        if flags.elements() == self.step.len() && self.step.iter().enumerate().all(one_each) {
+            return Ok(flags);
+        }
+        let least = |part: &Part| {
+            let own = device.slice(&flags, std::slice::from_ref(&part.tokens))?;
+            device.reduce(Reduce::Minimum, &own, 0)
+        };
+        let rows = self.step.iter().map(least).collect::<Result<Vec<_>>>()?;
+        device.concat(&rows.iter().collect::<Vec<_>>(), 0)
     }
 
     /// That a slot is free, and that a row can live among these.
@@ -79,9 +128,7 @@ impl RaggedRows {
     }
 
     pub(crate) fn check_keep(&self, keep: &[usize]) -> Result<()> {
-        if self.step.is_empty() {
-            return Err(no_step());
-        }
+        self.check_open("commit")?;
         if keep.len() != self.step.len() {
             return Err(Error::index("commit", format!("a step of {} rows, got: {keep:?}", self.step.len())));
         }
@@ -138,7 +185,7 @@ impl Rows for RaggedRows {
     fn begin(&mut self, parts: &[Part]) -> Result<()> {
         self.check_step(parts)?;
         let begun = parts.iter().try_for_each(|part| self.row_mut(part.slot)?.begin(part.tokens.len()));
-        self.step = parts.to_vec();
+        (self.step, self.failed, self.sound) = (parts.to_vec(), false, None);
         if begun.is_err() {
             self.roll_back();
         }
@@ -148,45 +195,46 @@ impl Rows for RaggedRows {
     fn append(&mut self, layer: usize, keys: &Tensor, values: &Tensor) -> Result<()> {
         let kit = Rc::clone(&self.kit);
         kit.own(layer)?;
-        if self.step.is_empty() {
-            return Err(no_step());
-        }
-        self.append_kept(&mut Packed::new(&kit, layer, keys, values))
+        self.check_turn("append", layer)?;
+        let mut packed = Packed::new(&kit, layer, keys, values);
+        let appended = self.append_kept(&mut packed).and_then(|()| self.note_sound(&packed));
+        self.fail_with(appended)
     }
 
     fn recur(&mut self, layer: usize, inputs: &[Tensor], recurrence: &Rc<dyn Recurrence>) -> Result<Tensor> {
-        if self.step.is_empty() {
-            return Err(no_step());
-        }
+        self.kit.state(layer)?;
+        self.check_turn("recur", layer)?;
         let mut rows: BTreeMap<Slot, &mut RaggedRow> =
             self.rows.iter_mut().map(|(&slot, row)| (slot, row)).collect();
         let parts = self.step.iter().map(|part| {
             let row = rows.remove(&part.slot).ok_or_else(|| missing(part.slot))?;
             Ok((row, part.tokens.clone()))
         });
-        recur(layer, inputs, recurrence, &mut parts.collect::<Result<Vec<_>>>()?)
+        let outputs = parts
+            .collect::<Result<Vec<_>>>()
+            .and_then(|mut rows| recur(layer, inputs, recurrence, &mut rows));
+        self.fail_with(outputs)
     }
 
     fn views(&self, layer: usize) -> Result<Vec<View>> {
-        if self.step.is_empty() {
-            return Err(no_step());
-        }
+        self.check_open("views")?;
         self.step.iter().map(|part| self.row(part.slot)?.view(layer)).collect()
     }
 
-    fn sound(&mut self) -> Result<Option<Tensor>> {
-        if self.step.is_empty() {
-            return Err(no_step());
-        }
-        let slots: Vec<Slot> = self.step.iter().map(|part| part.slot).collect();
-        let flags = slots.iter().map(|slot| self.row_mut(*slot)?.take_sound()).collect::<Result<Vec<_>>>()?;
-        if flags.iter().all(Option::is_none) {
-            return Ok(None);
+    fn sound(&self) -> Result<Option<Tensor>> {
+        self.check_open("sound")?;
+        let Some(flags) = &self.sound else { return Ok(None) };
+        let flags = self.by_row(flags)?;
+        let rows = self.step.iter().map(|part| Ok(self.row(part.slot)?.sound()));
+        let converted = rows.collect::<Result<Vec<_>>>()?;
+        if converted.iter().all(Option::is_none) {
+            return Ok(Some(flags));
         }
         let device = self.kit.device();
-        let fine = device.upload_i32(&[1], &[1])?;
-        let flags: Vec<&Tensor> = flags.iter().map(|flag| flag.as_ref().unwrap_or(&fine)).collect();
-        device.concat(&flags, 0).map(Some)
+        let fine = device.upload(&[1], Dtype::Bool, &[1])?;
+        let converted: Vec<&Tensor> = converted.into_iter().map(|flag| flag.unwrap_or(&fine)).collect();
+        let converted = device.cast(&device.concat(&converted, 0)?, Dtype::I32)?;
+        device.binary(Binary::Minimum, flags, &converted).map(Some)
     }
 
     fn commit(&mut self, keep: &[usize]) -> Result<Vec<Tensor>> {
@@ -194,6 +242,7 @@ impl Rows for RaggedRows {
         // What can fail, before any row has changed.
         let slots: Vec<Slot> = self.step.iter().map(|part| part.slot).collect();
         slots.iter().zip(keep).try_for_each(|(&slot, &keep)| self.row_mut(slot)?.settle(keep))?;
+        self.sound = None;
         let mut planes = Vec::new();
         for (part, &keep) in std::mem::take(&mut self.step).iter().zip(keep) {
             let row = self.row_mut(part.slot)?;
@@ -204,6 +253,7 @@ impl Rows for RaggedRows {
     }
 
     fn roll_back(&mut self) {
+        self.sound = None;
         for part in std::mem::take(&mut self.step) {
             if let Some(row) = self.rows.get_mut(&part.slot) {
                 row.roll_back();
@@ -214,10 +264,6 @@ impl Rows for RaggedRows {
 
 fn missing(slot: Slot) -> Error {
     state("rows", format!("slot is not open: {}", slot.0))
-}
-
-fn no_step() -> Error {
-    state("rows", "no step is open".to_owned())
 }
 
 fn state(operation: &'static str, message: String) -> Error {

@@ -143,7 +143,7 @@ impl Kit {
     }
 
     /// The shape of the state that a layer carries.
-    pub(super) fn state(&self, layer: usize) -> Result<RecurrentShape> {
+    pub(crate) fn state(&self, layer: usize) -> Result<RecurrentShape> {
         match self.layers.get(layer) {
             Some(Source::State(shape)) => Ok(*shape),
             Some(_) => Err(Error::new(ErrorKind::State, "layer", format!("it carries no state: {layer}"))),

@@ -2,7 +2,7 @@
 
 use super::{
     kit::{Coders, Kit, Layout},
-    packed::{Made, encode},
+    packed::{encode, witnesses},
     place::Place,
     store::{Store, moved},
 };
@@ -40,15 +40,19 @@ impl Layer {
         Self { place: layout.place(), store: Store::Empty, encoded: layout.transition.boundary().is_none() }
     }
 
-    /// Makes room for a step, and passes the transition if the step begins beyond it. Gives what says whether the
-    /// converted numbers could be stored, if any were.
+    /// Makes room for a step, and passes the transition if the step begins beyond it. Notes in `sound`, a boolean `[1]`,
+    /// whether what was converted could be stored, if anything was.
     ///
     /// # Errors
     /// The device's own; what the layer holds means the same then.
-    pub(crate) fn prepare(&mut self, kit: &Kit, layout: &Layout, step: Stretch) -> Result<Option<Tensor>> {
+    pub(crate) fn prepare(
+        &mut self,
+        kit: &Kit,
+        layout: &Layout,
+        step: Stretch,
+        sound: &mut Option<Tensor>,
+    ) -> Result<()> {
         let room = self.place.room(kit.blueprint().growth(), step.position, step.tokens);
-        // Nothing before it is read by the first query, or by one that sees itself alone.
-        let fresh = self.place.sight(step.position, 0).is_empty();
         if self.encoded || !layout.encodes(step.position) {
             if room != self.place {
                 let moves = room.moves(&self.place, step.position);
@@ -57,28 +61,40 @@ impl Layer {
                 let planes = moved(kit.device(), of, room.capacity(), self.store.planes()?, &moves)?;
                 (self.place, self.store) = (room, Store::Held(planes));
             }
-            return Ok(None);
+            return Ok(());
         }
+        let (fields, now) = self.encode(kit, layout, step.position, sound.clone())?;
         // What was stored plain is encoded whole, and evaluated before the next layer begins: at no time are there two
         // copies of more than one layer.
-        let coders = layout.coders(true);
-        let made = if fresh { None } else { Some(self.encode(kit, layout, step.position)?) };
-        let (fields, sound) = made.map_or((Vec::new(), None), |made| (made.fields, made.sound));
         let moves = if fields.is_empty() { Vec::new() } else { room.spread(step.position) };
-        let of = (&coders.fields()?[..], layout.shape.heads);
+        let of = (&layout.coders(true).fields()?[..], layout.shape.heads);
         let planes = moved(kit.device(), of, room.capacity(), &fields, &moves)?;
         // With what says whether they are sound, which would hold the plain planes otherwise.
-        kit.device().eval(&planes.iter().chain(&sound).collect::<Vec<_>>())?;
+        kit.device().eval(&planes.iter().chain(&now).collect::<Vec<_>>())?;
         // What lay before was not moved, and is never read: the row cannot be shortened below this threshold.
-        (self.place, self.store, self.encoded) = (room, Store::Held(planes), true);
-        Ok(sound)
+        (self.place, self.store, self.encoded, *sound) = (room, Store::Held(planes), true, now);
+        Ok(())
     }
 
-    /// What the query at `position` reads, plain before it, by the later scheme: `[1, heads, positions, extent]`.
-    fn encode(&self, kit: &Kit, layout: &Layout, position: usize) -> Result<Made> {
-        let plain = self.store.cut(kit.device(), &self.place.sight(position, 0))?;
+    /// What the query at `position` reads, plain before it, by the later scheme: `[1, heads, positions, extent]` for each
+    /// field; and whether it could be stored, and was sound before. No fields where the query sees itself alone.
+    fn encode(
+        &self,
+        kit: &Kit,
+        layout: &Layout,
+        position: usize,
+        sound: Option<Tensor>,
+    ) -> Result<(Vec<Tensor>, Option<Tensor>)> {
+        let runs = self.place.sight(position, 0);
+        if runs.is_empty() {
+            return Ok((Vec::new(), sound));
+        }
+        let plain = self.store.cut(kit.device(), &runs)?;
         let [keys, values] = decode(layout.coders(false), &plain)?;
-        encode(kit, layout.coders(true), &keys, &values)
+        let coders = layout.coders(true);
+        let fields = encode(coders, &keys, &values)?;
+        let sound = kit.device().finite(sound, &witnesses(coders, [&keys, &values], &fields))?;
+        Ok((fields, Some(sound)))
     }
 
     /// Writes a step's fields, packed `[tokens, heads, extent]`, of which those in `range` are the row's.

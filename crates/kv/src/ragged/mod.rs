@@ -23,7 +23,6 @@ mod place;
 mod recurrent;
 mod row;
 mod snapshot;
-mod sound;
 mod store;
 mod view;
 

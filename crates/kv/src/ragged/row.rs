@@ -7,10 +7,9 @@
 
 use super::{
     cell::{Cell, Replay},
-    kit::{Kit, Source},
+    kit::{Kit, Layout, Source},
     layer::{Layer, Stretch},
     packed::Packed,
-    sound::Sounds,
     store::lost,
     view::View,
 };
@@ -28,8 +27,8 @@ pub struct RaggedRow {
     layers: Vec<Kept>,
     tokens: usize,
     pending: Option<Pending>,
-    /// Not taken yet.
-    sound: Sounds,
+    /// Boolean `[1]`: whether what was converted could be stored; none where nothing was since the last step was closed.
+    sound: Option<Tensor>,
 }
 
 /// What a row keeps of a layer.
@@ -43,13 +42,12 @@ pub(crate) enum Kept {
     Nothing,
 }
 
+/// An open step.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+pub(crate) struct Pending {
     step: Stretch,
     /// Layers that have the step's tokens, or need none.
     layers: usize,
-    /// Of `sound`, what does not belong to the step's tokens.
-    flags: usize,
 }
 
 impl RaggedRow {
@@ -60,7 +58,7 @@ impl RaggedRow {
             Source::State(_) => Kept::State(Cell::default()),
             Source::Shared(_) => Kept::Nothing,
         });
-        Self { layers: layers.collect(), kit, tokens: 0, pending: None, sound: Sounds::default() }
+        Self { layers: layers.collect(), kit, tokens: 0, pending: None, sound: None }
     }
 
     /// Tokens that it holds; those of an open step do not count.
@@ -154,15 +152,13 @@ impl RaggedRow {
         for (layer, source) in self.layers.iter_mut().zip(self.kit.layers()) {
             match (layer, source) {
                 (Kept::Keys(layer), Source::Own(layout)) => {
-                    if let Some(heads) = layer.prepare(&self.kit, layout, step)? {
-                        self.sound.note(heads, None);
-                    }
+                    layer.prepare(&self.kit, layout, step, &mut self.sound)?;
                 }
                 (Kept::State(cell), Source::State(shape)) => cell.begin(&self.kit, *shape)?,
                 _ => {}
             }
         }
-        self.pending = Some(Pending { step, layers: self.after(0), flags: self.sound.count() });
+        self.pending = Some(Pending { step, layers: self.after(0) });
         Ok(())
     }
 
@@ -172,14 +168,10 @@ impl RaggedRow {
     /// No step is open, it is another layer's turn, the range has another length, shapes or dtypes do not fit (the row
     /// is as before then), or the device's own (the row is unusable then).
     pub fn append(&mut self, packed: &mut Packed<'_>, range: Range<usize>) -> Result<()> {
-        let Pending { step, layers: turn, flags } = self.pending.ok_or_else(no_step)?;
         let layout = self.kit.own(packed.layer())?;
-        if packed.layer() != turn || !packed.is_of(&self.kit) {
-            return Err(Error::new(
-                ErrorKind::State,
-                "append",
-                format!("layer {turn} of the row's own kit is next, got: {}", packed.layer()),
-            ));
+        let Pending { step, layers: turn } = self.check_turn("append", packed.layer())?;
+        if !packed.is_of(&self.kit) {
+            return Err(Error::new(ErrorKind::State, "append", "the tokens are of another kit"));
         }
         if range.len() != step.tokens {
             return Err(Error::index(
@@ -188,14 +180,21 @@ impl RaggedRow {
             ));
         }
         if let Some(Kept::Keys(layer)) = self.layers.get_mut(turn) {
-            let made = packed.made(layout.coders(layer.encoded))?;
-            layer.append(&self.kit, &made.fields, &range, step)?;
-            if let Some(heads) = made.sound {
-                self.sound.note(heads, Some(range));
-            }
+            let fields = packed.made(layout.coders(layer.encoded), [range.clone()])?;
+            layer.append(&self.kit, fields, &range, step)?;
         }
-        self.pending = Some(Pending { step, layers: self.after(turn + 1), flags });
+        self.pending = Some(Pending { step, layers: self.after(turn + 1) });
         Ok(())
+    }
+
+    /// The open step, in which it is `layer`'s turn.
+    pub(crate) fn check_turn(&self, operation: &'static str, layer: usize) -> Result<Pending> {
+        let pending = self.pending.ok_or_else(no_step)?;
+        if pending.layers != layer {
+            let message = format!("layer {} is next, got: {layer}", pending.layers);
+            return Err(Error::new(ErrorKind::State, operation, message));
+        }
+        Ok(pending)
     }
 
     /// What the row's tokens before the open step left in a layer that carries a state.
@@ -203,11 +202,8 @@ impl RaggedRow {
     /// # Errors
     /// No step is open, it is another layer's turn, the layer carries no state, or the range has another length.
     pub(crate) fn carried(&self, layer: usize, range: &Range<usize>) -> Result<&State> {
-        let Pending { step, layers: turn, .. } = self.pending.ok_or_else(no_step)?;
         self.kit.state(layer)?;
-        if layer != turn {
-            return Err(Error::new(ErrorKind::State, "recur", format!("layer {turn} is next, got: {layer}")));
-        }
+        let Pending { step, .. } = self.check_turn("recur", layer)?;
         if range.len() != step.tokens {
             return Err(Error::index(
                 "recur",
@@ -240,7 +236,7 @@ impl RaggedRow {
     /// # Errors
     /// No step is open, the layer (or the one whose keys it reads) has not been appended to, or there is none.
     pub fn view(&self, layer: usize) -> Result<View> {
-        let Pending { step, layers, .. } = self.pending.ok_or_else(no_step)?;
+        let Pending { step, layers } = self.pending.ok_or_else(no_step)?;
         let owner = match self.kit.layers().get(layer) {
             Some(Source::Shared(donor)) => *donor,
             _ => layer,
@@ -252,16 +248,11 @@ impl RaggedRow {
         }
     }
 
-    /// Whether everything that was encoded since the last call (tokens of steps, and the row where it converted) could be
-    /// stored, as `i32 [1]`, 1 or 0; none where nothing was. To be taken once a step has its tokens and read with the
-    /// step's evaluation: a row with 0 has numbers that are not finite and must end.
-    ///
-    /// # Errors
-    /// The device's own.
-    pub fn take_sound(&mut self) -> Result<Option<Tensor>> {
-        let least = self.sound.least(self.kit.device())?;
-        self.sound = Sounds::default();
-        Ok(least)
+    /// Whether what the row held could be encoded when it passed a threshold, as a boolean `[1]`; none where it has passed
+    /// none since its last step was closed. To be read with a step's evaluation, as [`Packed::sound`]: where it is false
+    /// the row has numbers that are not finite and must end.
+    pub fn sound(&self) -> Option<&Tensor> {
+        self.sound.as_ref()
     }
 
     /// Whether the step can be closed with its first `keep` tokens.
@@ -269,7 +260,7 @@ impl RaggedRow {
     /// # Errors
     /// As [`RaggedRow::commit`].
     pub fn check_commit(&self, keep: usize) -> Result<()> {
-        let Pending { step, layers, .. } = self.pending.ok_or_else(no_step)?;
+        let Pending { step, layers } = self.pending.ok_or_else(no_step)?;
         if layers != self.layers.len() {
             return Err(Error::new(
                 ErrorKind::State,
@@ -311,16 +302,14 @@ impl RaggedRow {
                 cell.close();
             }
         }
-        self.pending = None;
+        (self.pending, self.sound) = (None, None);
         self.tokens += keep;
         Ok(())
     }
 
     /// Gives up an open step, if there is one.
     pub fn roll_back(&mut self) {
-        if let Some(pending) = self.pending.take() {
-            // What was encoded of the row itself stays so.
-            self.sound.truncate(pending.flags);
+        if self.pending.take().is_some() {
             for layer in &mut self.layers {
                 if let Kept::State(cell) = layer {
                     cell.roll_back();
@@ -377,15 +366,14 @@ impl RaggedRow {
         }
     }
 
-    /// Adds what says whether something of the row could be stored elsewhere: all of `heads`, or tokens of the step, those
-    /// at `range` of the packed ones.
-    pub(crate) fn note_sound(&mut self, heads: Tensor, range: Option<Range<usize>>) {
-        self.sound.note(heads, range);
+    /// Prepares a layer that was kept elsewhere for a step of the row.
+    pub(crate) fn prepare_layer(&mut self, layer: &mut Layer, layout: &Layout, step: Stretch) -> Result<()> {
+        layer.prepare(&self.kit, layout, step, &mut self.sound)
     }
 
     /// A row with these layers.
     pub(crate) fn stored(kit: Rc<Kit>, layers: Vec<Kept>, tokens: usize) -> Self {
-        Self { kit, layers, tokens, pending: None, sound: Sounds::default() }
+        Self { kit, layers, tokens, pending: None, sound: None }
     }
 
     /// What it keeps of each layer.

@@ -48,7 +48,10 @@ struct Encoded {
 
 fn encode(codec: &dyn Codec, x: &Tensor) -> Encoded {
     let fields = codec.encode(x).unwrap();
-    let sound = codec.sound(x, &fields).unwrap();
-    assert_eq!(sound.shape(), &x.shape()[..x.shape().len() - 1]);
+    let device = x.device();
+    let heads = x.elements() / codec.width();
+    let by_head = |x: &&Tensor| device.reshape(x, &[heads, *x.shape().last().unwrap()]).unwrap();
+    let witnesses: Vec<Tensor> = codec.witnesses(x, &fields).iter().map(by_head).collect();
+    let sound = device.finite(None, &witnesses.iter().collect::<Vec<_>>()).unwrap();
     Encoded { sound: sound.to_vec().unwrap(), fields }
 }

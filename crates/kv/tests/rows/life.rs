@@ -13,9 +13,9 @@ use tandem_contracts::{
 };
 use tandem_kv::{
     Kind,
-    bank::{BankRows, Paging},
+    bank::Paging,
     policy::Encoding,
-    ragged::{RaggedRow, RaggedRows, View},
+    ragged::{RaggedRow, View},
     rows::{Part, Rows},
 };
 
@@ -30,16 +30,19 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    pub(crate) fn open(self, naive: &Naive) -> Box<dyn Rows> {
-        let kit = Rc::clone(&naive.kit);
+    pub(crate) fn of(self) -> tandem_kv::Layout {
         match self {
-            Self::Ragged => Box::new(RaggedRows::new(kit)),
-            Self::Padded(most) => Box::new(BankRows::padded(kit, most)),
+            Self::Ragged => tandem_kv::Layout::Ragged,
+            Self::Padded(most) => tandem_kv::Layout::Padded { most },
             Self::Paged(block, most) => {
-                let paging = Paging { block: NonZeroUsize::new(block).unwrap(), tokens: 1, most };
-                Box::new(BankRows::paged(kit, paging))
+                let block = NonZeroUsize::new(block).unwrap();
+                tandem_kv::Layout::Paged(Paging { block, tokens: 1, most })
             }
         }
+    }
+
+    pub(crate) fn open(self, naive: &Naive) -> Box<dyn Rows> {
+        self.of().open(Rc::clone(&naive.kit))
     }
 }
 

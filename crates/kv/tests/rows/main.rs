@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 mod attention;
+mod budget;
 mod life;
 mod memory;
 mod naive;
@@ -11,6 +12,7 @@ mod pool;
 mod property;
 mod recurrent;
 mod refusal;
+mod round;
 mod snapshot;
 mod turn;
 

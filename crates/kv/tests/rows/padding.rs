@@ -7,6 +7,7 @@ use crate::{
 };
 use std::rc::Rc;
 use tandem_contracts::{
+    fake,
     model::Slot,
     tensor::{Attend, Device, Dtype, Tensor},
 };
@@ -177,6 +178,26 @@ fn conversions_take_one_layer_at_a_time() {
     // The codes of all layers are about half of it.
     let peak = device.memory().peak - before;
     assert!(peak < plain, "{peak} over a row of {plain}");
+}
+
+/// Rows that come together hold one layer twice at a time, also where operations wait until they are needed.
+#[test]
+fn rows_come_together_one_layer_at_a_time() {
+    const LAYERS: usize = 16;
+    for device in [cpu(), fake::open()] {
+        let (naive, mut rows) = open(&device, &[Kind::Full(SHAPE); LAYERS], Scheme::plain(Dtype::Bf16), 0);
+        for (slot, tokens) in [(1, 255), (2, 200)] {
+            join(&naive, &mut *rows, slot);
+            step(&naive, &mut *rows, &[(slot, tokens)]);
+        }
+        let before = device.memory().active;
+        device.reset_peak();
+        step(&naive, &mut *rows, &[(1, 1), (2, 1)]);
+        let layer = 256 * Scheme::plain(Dtype::Bf16).bytes_per_token(SHAPE).unwrap();
+        // Of two rows; and the shorter one has grown to the longer one in all.
+        let extra = device.memory().peak - before - (56 * LAYERS * layer / 256);
+        assert!(extra < 4 * layer, "{extra} beside layers of {layer}");
+    }
 }
 
 const WINDOW: usize = 70;

@@ -130,9 +130,11 @@ proptest! {
         actions in actions(),
         start in 0..12_usize,
         (keys, values) in prop::sample::select(vec![(8, 3), (4, 2), (5, 5)]),
+        (window, keep) in (2..10_usize, 0..2_usize),
     ) {
         let encoding = Encoding::Uniform(Scheme::turbo(keys, values));
-        let kinds = vec![Kind::Full(SHAPE), Kind::Full(SHAPE), Kind::Shared { donor: 0 }];
+        let ring = Kind::Window { shape: SHAPE, window, keep };
+        let kinds = vec![Kind::Full(SHAPE), ring, Kind::Shared { donor: 0 }];
         on_the_cpu(&Model { kinds, plain: Dtype::Bf16, encoding, start }, layout, &actions);
     }
 

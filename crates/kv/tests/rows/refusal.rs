@@ -205,13 +205,14 @@ fn unsound_tokens_are_flagged_for_their_own_row() {
     let bad = device.upload_f32(&elements, &[3, 2, 64]).unwrap();
     row.begin(2).unwrap();
     other.begin(1).unwrap();
+    let mut sound = None;
     for layer in naive.own() {
         let mut packed = Packed::new(&naive.kit, layer, &bad, &bad);
         row.append(&mut packed, 0..2).unwrap();
         other.append(&mut packed, 2..3).unwrap();
+        sound = packed.sound(sound).unwrap();
     }
-    let flag = |row: &mut RaggedRow| row.take_sound().unwrap().unwrap().to_vec::<i32>().unwrap();
-    assert_eq!((flag(&mut row), flag(&mut other)), (vec![1], vec![0]));
+    assert_eq!(sound.unwrap().to_vec::<bool>().unwrap(), [true, true, false]);
 }
 
 /// What was plain and not finite is found when the row converts, and stays known until a step has reported it.
@@ -225,11 +226,14 @@ fn unsound_rows_are_flagged_when_they_convert() {
         row.append(&mut Packed::new(&naive.kit, layer, &bad, &bad), 0..1).unwrap();
     }
     row.commit(1).unwrap();
-    assert!(row.take_sound().unwrap().is_none());
+    assert!(row.sound().is_none());
     row.begin(1).unwrap();
     row.roll_back();
-    step(&naive, &mut row, 1);
-    assert_eq!(row.take_sound().unwrap().unwrap().to_vec::<i32>().unwrap(), [0]);
+    row.begin(1).unwrap();
+    append(&naive, &mut [(&mut row, 0..1)], &[7], usize::MAX);
+    assert_eq!(row.sound().unwrap().to_vec::<bool>().unwrap(), [false]);
+    row.commit(1).unwrap();
+    assert!(row.sound().is_none());
 }
 
 #[test]

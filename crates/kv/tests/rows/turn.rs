@@ -1,7 +1,7 @@
 //! Calls on rows, whatever their layout, that do not fit: a typed error, and everything as it was.
 
 use crate::{
-    SHAPE, affine, kit,
+    SHAPE, affine, kit, kit_of,
     life::Layout,
     naive::{Naive, Side, packed},
 };
@@ -9,10 +9,11 @@ use std::{fmt::Debug, ops::Range, rc::Rc};
 use tandem_contracts::{
     fake,
     model::Slot,
-    tensor::{Dtype, ErrorKind, Result, Tensor},
+    tensor::{Affine, Dtype, ErrorKind, Result, Tensor},
 };
 use tandem_kv::{
     Kind,
+    codec::Scheme,
     policy::Encoding,
     ragged::RaggedRow,
     rows::{Part, Rows},
@@ -218,19 +219,86 @@ fn a_row_may_end_within_a_step() {
     }
 }
 
-/// Numbers that are not finite end the row that they belong to, not its company.
+/// Flags of a step of one token of each row, whose keys and values in layer `bad` are as given, and elsewhere 0.5.
+fn flags(rows: &mut dyn Rows, parts: &[Part], bad: usize, elements: &[f32]) -> Vec<i32> {
+    let kit = Rc::clone(rows.kit());
+    rows.begin(parts).unwrap();
+    let shape = [elements.len() / 128, 2, 64];
+    for (layer, kind) in kit.blueprint().kinds().iter().enumerate() {
+        if kind.shape().is_some() {
+            let good = vec![0.5; elements.len()];
+            let x = kit.device().upload_f32(if layer == bad { elements } else { &good }, &shape).unwrap();
+            rows.append(layer, &x, &x).unwrap();
+        }
+    }
+    let flags = rows.sound().unwrap().unwrap().to_vec::<i32>().unwrap();
+    rows.roll_back();
+    flags
+}
+
+/// Numbers that are not finite end the row that they belong to, not its company, whichever layer they are in and however
+/// it is stored.
 #[test]
 fn unsound_tokens_are_flagged_for_their_own_row() {
     for layout in LAYOUTS {
         let (naive, mut rows) = open(layout);
-        let mut elements = vec![0.5; 4 * 2 * 64];
-        elements[64] = f32::NAN;
-        let bad = naive.device().upload_f32(&elements, &[4, 2, 64]).unwrap();
-        // Row 2 has passed its threshold, row 1 shows by itself what is not finite.
+        // Rows 2 and 3 have passed their threshold, row 1 is plain.
         rows.fork(Slot(2), Slot(3)).unwrap();
-        rows.begin(&[part(2, 0..1), part(1, 1..2), part(3, 2..4)]).unwrap();
-        naive.own().for_each(|layer| rows.append(layer, &bad, &bad).unwrap());
-        assert_eq!(rows.sound().unwrap().unwrap().to_vec::<i32>().unwrap(), [0, 1, 1]);
+        let parts = [part(2, 0..1), part(1, 1..2), part(3, 2..4)];
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for (token, expected) in [(0, [0, 1, 1]), (1, [1, 0, 1]), (3, [1, 1, 0])] {
+                for layer in [0, 1] {
+                    let mut elements = vec![0.5; 4 * 2 * 64];
+                    elements[token * 128 + 64] = bad;
+                    assert_eq!(flags(&mut *rows, &parts, layer, &elements), expected, "{layout:?}");
+                }
+            }
+        }
+        check_whole(&naive, &mut *rows, layout);
+    }
+}
+
+/// A number beyond the range of what it is stored in is found where it is stored so, and nowhere else.
+#[test]
+fn numbers_that_overflow_are_flagged_where_they_are_stored() {
+    for layout in LAYOUTS {
+        for (plain, before) in [(Dtype::F16, 0), (Dtype::F32, 1)] {
+            let kinds = [Kind::Full(SHAPE), Kind::Window { shape: SHAPE, window: 3, keep: 0 }];
+            let affine = Scheme::affine(Affine { bits: 8, group: 32 }, Dtype::F16);
+            let device = fake::open();
+            let naive = Naive::new(kit_of(plain, &device, &kinds, Encoding::Uniform(affine), 1));
+            let mut rows = layout.open(&naive);
+            for slot in [1, 2] {
+                rows.join(Slot(slot), RaggedRow::new(Rc::clone(&naive.kit))).unwrap();
+            }
+            step(&naive, &mut *rows, &[part(2, 0..1)], &[1]);
+            // Row 1 is plain in this step, row 2 is encoded.
+            let parts = [part(1, 0..1), part(2, 1..2)];
+            let elements = vec![1e6; 2 * 128];
+            assert_eq!(flags(&mut *rows, &parts, 1, &elements), [before, 0], "{layout:?}, {plain:?}");
+        }
+    }
+}
+
+/// After tokens that could not be appended nothing is left but to give the step up.
+#[test]
+fn a_step_that_failed_can_only_be_given_up() {
+    for layout in LAYOUTS {
+        let (naive, mut rows) = open(layout);
+        rows.begin(&[part(1, 0..1), part(2, 1..2)]).unwrap();
+        let x = packed(&naive.kit, &[7; 2], 0, Side::Keys);
+        rows.append(0, &x, &x).unwrap();
+        // Row 1 finds its token, row 2 does not.
+        let short = packed(&naive.kit, &[7], 1, Side::Keys);
+        rows.append(1, &short, &short).unwrap_err();
+        let later = [
+            kind(rows.append(1, &x, &x)),
+            kind(rows.views(0)),
+            kind(rows.sound()),
+            kind(rows.begin(&[part(2, 0..1)])),
+            kind(rows.commit(&[1, 1])),
+        ];
+        assert_eq!(later, [ErrorKind::State; 5], "{layout:?}");
         rows.roll_back();
         check_whole(&naive, &mut *rows, layout);
     }

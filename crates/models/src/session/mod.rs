@@ -18,7 +18,7 @@ use tandem_contracts::{
     tensor::{Device, Error, ErrorKind, Precision, Result, Tensor},
 };
 use tandem_kv::{
-    Kind,
+    Blueprint, Kind,
     ragged::RaggedRow,
     rows::{Part, Rows},
 };
@@ -145,8 +145,12 @@ impl Session for DecoderSession {
         &self.capabilities
     }
 
-    fn project_bytes(&self, policy: &StatePolicy, tokens: usize) -> Result<usize> {
-        Ok(self.layers.blueprint(policy)?.0.need(tokens))
+    fn project_bytes(&self, policy: &StatePolicy, rows: &[usize], step: usize) -> Result<usize> {
+        let need = |blueprint: &Blueprint| self.layers.layout.need(blueprint, rows, step);
+        match self.pools.iter().find(|pool| pool.policy == *policy) {
+            Some(pool) => Ok(need(pool.rows.kit().blueprint())),
+            None => Ok(need(&self.layers.blueprint(policy)?.0)),
+        }
     }
 
     fn exemptions(&self, policy: &StatePolicy) -> Result<Vec<String>> {

@@ -5,24 +5,20 @@ use tandem_contracts::{
     tensor::{Device, Dtype, Result},
 };
 use tandem_kv::{
-    Blueprint, Kind,
-    bank::BankRows,
+    Blueprint, Kind, Layout,
     codec::Scheme,
     policy::{Encoding, Exemption, Request},
-    ragged::{Kit, RaggedRows},
+    ragged::Kit,
     rows::Rows,
 };
 
-/// Most tokens of a step with which rows come together where they share planes: single tokens and windows of drafts do,
-/// chunks of prompts do not.
-const TOGETHER: usize = 64;
-
-/// What a model's layers keep, and in which dtype.
+/// What a model's layers keep, in which dtype, and how rows lie beside each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
     pub(crate) kinds: Vec<Kind>,
     /// Of what is not encoded, and of scales and biases.
     pub(crate) dtype: Dtype,
+    pub(crate) layout: Layout,
 }
 
 impl Layers {
@@ -63,10 +59,6 @@ impl Pool {
     /// The layers cannot be kept so, or the device's own.
     pub(super) fn open(device: &Device, layers: &Layers, policy: &StatePolicy) -> Result<Self> {
         let kit = Kit::open(device, layers.blueprint(policy)?.0)?;
-        let rows: Box<dyn Rows> = match device.traits().ragged_attention {
-            true => Box::new(RaggedRows::new(kit)),
-            false => Box::new(BankRows::padded(kit, TOGETHER)),
-        };
-        Ok(Self { policy: policy.clone(), rows })
+        Ok(Self { policy: policy.clone(), rows: layers.layout.open(kit) })
     }
 }

@@ -1,6 +1,6 @@
-//! The orthonormal Walsh-Hadamard transform, and whether heads are finite.
+//! The orthonormal Walsh-Hadamard transform, and whether tokens are finite.
 
-use crate::tensor::{Binary, Device, Dtype, Reduce, Result, Scalar, Tensor, shape};
+use crate::tensor::{Binary, Device, Dtype, Error, Reduce, Result, Scalar, Tensor, shape};
 
 /// `x` times the orthonormal Walsh-Hadamard matrix (Sylvester's order) along the last axis, which is its own inverse.
 ///
@@ -34,15 +34,24 @@ pub fn hadamard_norm(width: usize) -> f32 {
     (1.0 / (width as f64).sqrt()) as f32
 }
 
-/// Whether all elements of each head are finite: floats `[.., width]` give booleans `[..]`.
+/// Whether every element of each token is finite in all of `xs`, floats `[tokens, ..]`, and the token was so before:
+/// booleans `[tokens]`.
 ///
 /// # Errors
 /// As [`shape::finite`].
-pub fn finite(device: &Device, x: &Tensor) -> Result<Tensor> {
-    let shape = shape::finite(x)?;
-    let zero = device.full(Scalar::Float(0.0), x.dtype(), &[])?;
-    // Zero times a finite number is zero, times any other it is NaN, and a sum keeps NaN.
-    let product = device.binary(Binary::Multiply, x.clone(), &zero)?;
-    let sum = device.reduce(Reduce::Sum, &product, shape.len())?;
-    device.reshape(&device.binary(Binary::Equal, sum, &zero)?, &shape)
+pub fn finite(device: &Device, before: Option<Tensor>, xs: &[&Tensor]) -> Result<Tensor> {
+    let tokens = shape::finite(before.as_ref(), xs)?;
+    let one = |all: Option<Tensor>, x: &&Tensor| {
+        let flat = device.reshape(x, &[tokens, x.elements().checked_div(tokens).unwrap_or(0)])?;
+        let zero = device.full(Scalar::Float(0.0), x.dtype(), &[])?;
+        // Zero times a finite number is zero, times any other it is NaN, and a sum keeps NaN.
+        let sum = device.reduce(Reduce::Sum, &device.binary(Binary::Multiply, flat, &zero)?, 1)?;
+        let own = device.binary(Binary::Equal, device.reshape(&sum, &[tokens])?, &zero)?;
+        match all {
+            Some(all) => device.binary(Binary::And, all, &own).map(Some),
+            None => Ok(Some(own)),
+        }
+    };
+    let all = xs.iter().try_fold(before, one)?;
+    all.ok_or_else(|| Error::shape("finite", "needs something to look at"))
 }

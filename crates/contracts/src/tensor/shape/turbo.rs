@@ -17,14 +17,27 @@ pub fn hadamard(x: &Tensor) -> Result<usize> {
     Err(Error::shape("hadamard", format!("takes powers of two, got width: {width}")))
 }
 
-/// Result of asking whether each head `[.., width]` of floats is finite: `[..]`.
+/// How many tokens there are of which each is finite or not: the first axis of all floats `[tokens, ..]`, and of what was
+/// so before, booleans `[tokens]`.
 ///
 /// # Errors
-/// No axis, or no floats.
-pub fn finite(x: &Tensor) -> Result<Vec<usize>> {
-    require_float("finite", x.dtype())?;
-    last("finite", x.shape())?;
-    Ok(x.shape()[..x.shape().len() - 1].to_vec())
+/// Nothing to look at, no floats, or another number of tokens.
+pub fn finite(before: Option<&Tensor>, xs: &[&Tensor]) -> Result<usize> {
+    let Some(first) = xs.first() else { return Err(Error::shape("finite", "needs something to look at")) };
+    let Some(&tokens) = first.shape().first() else {
+        return Err(Error::shape("finite", "needs tokens as the first axis"));
+    };
+    for x in xs {
+        require_float("finite", x.dtype())?;
+        if x.shape().first() != Some(&tokens) {
+            return Err(Error::shape("finite", format!("there are {tokens} tokens, got: {:?}", x.shape())));
+        }
+    }
+    if let Some(before) = before {
+        require_dtype("finite", before, Dtype::Bool)?;
+        require_shape("finite", "before", before.shape(), &[tokens])?;
+    }
+    Ok(tokens)
 }
 
 /// Shapes of codes and of scales for keys `[.., width]`.

@@ -1,6 +1,6 @@
 //! Keys: affine codes with a whole zero point; see [`fused::encode_turbo_keys`].
 
-use super::super::{Codec, Format, Held, all_finite, check_fields, check_input};
+use super::super::{Codec, Format, Held, check_fields, check_input};
 use tandem_contracts::tensor::{Device, Dtype, Result, Tensor, TurboKeys, fused};
 
 /// The codec behind [`Format::TurboKeys`].
@@ -36,12 +36,6 @@ impl Codec for Keys {
         check_input("encode", x, self.width)?;
         let TurboKeys { codes, scales, zeros, .. } = self.device.encode_turbo_keys(x, self.bits)?;
         Ok(vec![codes, scales, zeros])
-    }
-
-    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
-        check_input("sound", x, self.width)?;
-        check_fields(self.format(), self.width, fields)?;
-        all_finite(&self.device, x, &[&fields[1], &fields[2]])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {

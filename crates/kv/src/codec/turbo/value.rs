@@ -2,7 +2,7 @@
 //! [`fused::encode_turbo_values`].
 
 use super::{
-    super::{Codec, Format, Held, all_finite, check_fields, check_input},
+    super::{Codec, Format, Held, check_fields, check_input},
     codebook::{boundaries, levels},
     sign::signs,
 };
@@ -47,12 +47,6 @@ impl Codec for Values {
         check_input("encode", x, self.width)?;
         let TurboValues { codes, scales, .. } = self.device.encode_turbo_values(x, &self.book)?;
         Ok(vec![codes, scales])
-    }
-
-    fn sound(&self, x: &Tensor, fields: &[Tensor]) -> Result<Tensor> {
-        check_input("sound", x, self.width)?;
-        check_fields(self.format(), self.width, fields)?;
-        all_finite(&self.device, x, &[&fields[1]])
     }
 
     fn decode(&self, fields: &[Tensor]) -> Result<Tensor> {

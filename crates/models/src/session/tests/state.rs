@@ -207,7 +207,10 @@ fn layers_with_states_stay_as_they_are() {
         let exempt = session.exemptions(&encoded(3)).unwrap();
         assert_eq!(exempt.len(), model.layers.0);
         assert!(exempt[0].contains("it has no keys"), "{exempt:?}");
-        assert_eq!(session.project_bytes(&PLAIN, 1).unwrap(), session.project_bytes(&PLAIN, 40).unwrap());
+        assert_eq!(
+            session.project_bytes(&PLAIN, &[1], 1).unwrap(),
+            session.project_bytes(&PLAIN, &[40], 40).unwrap()
+        );
         session.open(Slot(0), &encoded(3), None).unwrap();
         run(session.as_mut(), vec![part(0, 0, &[5, 6, 7], Wanted::None)]);
         let got = run(session.as_mut(), vec![part(0, 3, &[8], Wanted::Last)]);

@@ -125,8 +125,8 @@ impl Session for Scripted {
         &self.capabilities
     }
 
-    fn project_bytes(&self, _policy: &StatePolicy, tokens: usize) -> Result<usize> {
-        Ok(tokens)
+    fn project_bytes(&self, _policy: &StatePolicy, rows: &[usize], _step: usize) -> Result<usize> {
+        Ok(rows.iter().sum())
     }
 
     fn exemptions(&self, _policy: &StatePolicy) -> Result<Vec<String>> {

@@ -1,0 +1,52 @@
+//! What lies between rows, by name, and the bytes that rows take together in it.
+
+use crate::{
+    Blueprint,
+    bank::{BankRows, Paging},
+    ragged::{Kit, RaggedRows},
+    rows::Rows,
+};
+use std::rc::Rc;
+
+/// A layout of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Every row has planes of its own.
+    Ragged,
+    /// Rows share padded planes, each from its first step of at most `most` tokens on.
+    Padded {
+        /// Tokens of the longest step with which a row moves in.
+        most: usize,
+    },
+    /// Rows lie in blocks of pools.
+    Paged(Paging),
+}
+
+impl Layout {
+    /// No rows yet.
+    pub fn open(self, kit: Rc<Kit>) -> Box<dyn Rows> {
+        match self {
+            Self::Ragged => Box::new(RaggedRows::new(kit)),
+            Self::Padded { most } => Box::new(BankRows::padded(kit, most)),
+            Self::Paged(paging) => Box::new(BankRows::paged(kit, paging)),
+        }
+    }
+
+    /// Device bytes that rows take together at most, each on its way to as many tokens as `rows` says, in steps that give
+    /// no row more than `step` tokens: the bytes of their planes and states. A layer that grows or is encoded has its old
+    /// planes beside the new ones for that time. Saturates.
+    pub fn need(self, blueprint: &Blueprint, rows: &[usize], step: usize) -> usize {
+        match self {
+            Self::Ragged => {
+                rows.iter().fold(0, |sum: usize, &tokens| sum.saturating_add(blueprint.need(tokens, step)))
+            }
+            // Planes are as long as the longest row in them, and the others' steps begin where its own does.
+            Self::Padded { most } => {
+                let ahead = most.min(step).saturating_sub(1);
+                let longest = rows.iter().max().map_or(0, |longest| longest.saturating_add(ahead));
+                rows.len().saturating_mul(blueprint.need(longest, step))
+            }
+            Self::Paged(paging) => paging.need(blueprint, rows, step),
+        }
+    }
+}
