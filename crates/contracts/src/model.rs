@@ -229,7 +229,7 @@ pub trait Session: fmt::Debug {
     /// steps that give no row more than `step` tokens. Rows that share planes may take more than each would alone.
     ///
     /// # Errors
-    /// The model cannot keep its rows so.
+    /// The model cannot keep its rows so; or `Memory`, where it cannot keep these together.
     fn project_bytes(&self, policy: &StatePolicy, rows: &[usize], step: usize) -> Result<usize>;
 
     /// Layers that stay plain although `policy` would have them encoded, each with its reason: lines for people.

@@ -73,8 +73,8 @@ enum Admission {
     Fits(usize),
     /// Others hold the bytes now.
     Wait,
-    /// It takes so many bytes alone, and the whole budget would not do.
-    Never(usize),
+    /// The whole budget would not do, or the session cannot keep so long a row; alone it takes so many bytes.
+    Never(Option<usize>),
 }
 
 /// A step that has run, and what came of it.
@@ -204,20 +204,25 @@ impl Executor {
     /// Whether a row of `length` tokens fits beside those that live.
     fn admit(&self, length: usize) -> std::result::Result<Admission, Fault> {
         let limit = self.parts.config.cache_bytes.unwrap_or(usize::MAX);
-        let together = self.project(self.lengths().chain([length]))?;
-        if together <= limit {
-            return Ok(Admission::Fits(together));
+        match self.project(self.lengths().chain([length]))? {
+            Some(together) if together <= limit => return Ok(Admission::Fits(together)),
+            _ => {}
         }
-        let alone = self.project([length])?;
-        Ok(if alone > limit { Admission::Never(alone) } else { Admission::Wait })
+        Ok(match self.project([length])? {
+            Some(alone) if alone <= limit => Admission::Wait,
+            alone => Admission::Never(alone),
+        })
     }
 
-    /// Bytes that rows on their way to these lengths take together at most.
-    fn project(&self, lengths: impl IntoIterator<Item = usize>) -> std::result::Result<usize, Fault> {
+    /// Bytes that rows on their way to these lengths take together at most; none where they cannot be kept together.
+    fn project(&self, lengths: impl IntoIterator<Item = usize>) -> std::result::Result<Option<usize>, Fault> {
         let Parts { session, config, .. } = &self.parts;
         let lengths: Vec<usize> = lengths.into_iter().collect();
         let step = config.prompt_chunk.min(config.step_tokens);
-        guard("project", || session.project_bytes(&config.state, &lengths, step))
+        guard("project", || match session.project_bytes(&config.state, &lengths, step) {
+            Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
+            bytes => bytes.map(Some),
+        })
     }
 
     /// The lengths that the rows may come to.
@@ -225,12 +230,17 @@ impl Executor {
         self.rows.iter().map(|row| row.longest(self.capabilities.context))
     }
 
-    fn too_large(&self, bytes: usize) -> String {
-        format!(
-            "the request's cache may take {bytes} bytes, a shorter prompt or a lower max_tokens takes less, \
-             the device's budget is: {}",
-            self.parts.config.cache_bytes.unwrap_or(usize::MAX)
-        )
+    fn too_large(&self, bytes: Option<usize>) -> String {
+        let limit = self.parts.config.cache_bytes.unwrap_or(usize::MAX);
+        match bytes {
+            Some(bytes) => format!(
+                "the request's cache may take {bytes} bytes, a shorter prompt or a lower max_tokens takes less, \
+                 the device's budget is: {limit}"
+            ),
+            None => "the request is longer than all that can be cached, \
+                     a shorter prompt or a lower max_tokens takes less"
+                .to_owned(),
+        }
     }
 
     fn free_slot(&self) -> Slot {
@@ -367,7 +377,7 @@ impl Executor {
         self.rows = kept;
         if ended {
             // A session that cannot tell any more is found out by the next step.
-            self.projected = self.project(self.lengths()).unwrap_or(self.projected);
+            self.projected = self.project(self.lengths()).ok().flatten().unwrap_or(self.projected);
         }
     }
 

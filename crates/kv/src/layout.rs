@@ -7,6 +7,7 @@ use crate::{
     rows::Rows,
 };
 use std::rc::Rc;
+use tandem_contracts::tensor::Result;
 
 /// A layout of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +36,11 @@ impl Layout {
     /// Device bytes that rows take together at most, each on its way to as many tokens as `rows` says, in steps that give
     /// no row more than `step` tokens: the bytes of their planes and states. A layer that grows or is encoded has its old
     /// planes beside the new ones for that time. Saturates.
-    pub fn need(self, blueprint: &Blueprint, rows: &[usize], step: usize) -> usize {
-        match self {
+    ///
+    /// # Errors
+    /// `Memory`, where the rows need more blocks than a pool may have.
+    pub fn need(self, blueprint: &Blueprint, rows: &[usize], step: usize) -> Result<usize> {
+        Ok(match self {
             Self::Ragged => {
                 rows.iter().fold(0, |sum: usize, &tokens| sum.saturating_add(blueprint.need(tokens, step)))
             }
@@ -46,7 +50,7 @@ impl Layout {
                 let longest = rows.iter().max().map_or(0, |longest| longest.saturating_add(ahead));
                 rows.len().saturating_mul(blueprint.need(longest, step))
             }
-            Self::Paged(paging) => paging.need(blueprint, rows, step),
-        }
+            Self::Paged(paging) => paging.need(blueprint, rows, step)?,
+        })
     }
 }

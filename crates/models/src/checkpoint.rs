@@ -20,7 +20,7 @@ use tandem_kv::{Kind, Layout};
 
 /// Most tokens of a step with which rows come together where they share planes: single tokens and windows of drafts do,
 /// chunks of prompts do not.
-const TOGETHER: usize = 64;
+pub const TOGETHER: usize = 64;
 
 /// Name under which errors speak of the configuration.
 const CONFIG: &str = "config.json";
@@ -167,11 +167,20 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Self::load`].
     pub fn load_releasing(
-        mut self,
+        self,
         device: &Device,
         options: Options,
         release: &dyn Fn(&[u8]),
     ) -> Result<Box<dyn Session>> {
+        Ok(Box::new(self.session(device, options, release)?))
+    }
+
+    pub(crate) fn session(
+        mut self,
+        device: &Device,
+        options: Options,
+        release: &dyn Fn(&[u8]),
+    ) -> Result<DecoderSession> {
         let family = family::find(self.config.family)?;
         let declaration: Declaration = (family.declare)(&self.config);
         let declaration = match options.ring {
@@ -204,7 +213,7 @@ impl<'a> Checkpoint<'a> {
         let mut loader = Loader::new(&mut self.weights, &self.config, device, release);
         let decoder = Decoder::load(&declaration, &mut loader)?;
         let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable };
-        Ok(Box::new(DecoderSession::new(device, decoder, layers, capabilities, precision)))
+        Ok(DecoderSession::new(device, decoder, layers, capabilities, precision))
     }
 }
 

@@ -30,6 +30,7 @@ mod sample;
 mod session;
 pub mod weights;
 
-pub use checkpoint::{Checkpoint, Options, Ring, Source};
+pub use checkpoint::{Checkpoint, Options, Ring, Source, TOGETHER};
 pub use error::{Error, ErrorKind, Result};
 pub use family::names as families;
+pub use tandem_kv::{Layout, bank::Paging};

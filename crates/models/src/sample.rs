@@ -8,8 +8,9 @@ pub(crate) use recurrent::{RECURRENT, Recurrent};
 use crate::{Checkpoint, Options, Result, Source, weights::File};
 use half::f16;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroUsize};
 use tandem_contracts::{fake, model::Session, tensor::Device};
+use tandem_kv::{Layout, bank::Paging};
 
 /// Extents of the sample llama.
 pub(crate) const HIDDEN: usize = 32;
@@ -113,9 +114,17 @@ pub(crate) fn session() -> Box<dyn Session> {
     session_on(&fake::open())
 }
 
-/// The sample with rows that own their planes, and with rows that share them.
-pub(crate) fn layouts() -> [Box<dyn Session>; 2] {
-    [fake::open(), fake::open_for_shared_planes()].map(|device| session_on(&device))
+/// The sample with rows that own their planes, with rows that share them, and with rows in blocks.
+pub(crate) fn layouts() -> [Box<dyn Session>; 3] {
+    let [own, shared] = [fake::open(), fake::open_for_shared_planes()].map(|device| session_on(&device));
+    [own, shared, paged(usize::MAX)]
+}
+
+/// The sample with rows in blocks of four, which hold at most so many tokens together.
+pub(crate) fn paged(most: usize) -> Box<dyn Session> {
+    let block = NonZeroUsize::MIN.saturating_add(3);
+    let layout = Some(Layout::Paged(Paging { block, tokens: 1, most }));
+    load(&config(), &weights(), &fake::open(), Options { layout, ..Options::default() }).unwrap()
 }
 
 fn session_on(device: &Device) -> Box<dyn Session> {

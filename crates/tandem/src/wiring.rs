@@ -1,7 +1,7 @@
 //! Joins the crates: a device, a model on it, an engine around it, and its text.
 
 use crate::{
-    cli::{self, KEPT, KvQuant},
+    cli::{self, KEPT, KvLayout, KvQuant},
     clock::SystemClock,
     error::{Error, Result},
     model_files::{KV_CONFIG, ModelFiles},
@@ -13,7 +13,9 @@ use tandem_contracts::{
     text::{TokenId, Vocabulary},
 };
 use tandem_engine::{Config, Starting};
-use tandem_models::{Checkpoint, Options, Ring, config::layer_codes, weights::GgufVocabulary};
+use tandem_models::{
+    Checkpoint, Layout, Options, Paging, Ring, TOGETHER, config::layer_codes, weights::GgufVocabulary,
+};
 use tandem_serve::{
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
@@ -60,7 +62,8 @@ fn head(files: &ModelFiles) -> Result<Head> {
 /// The device, the model and their thread, which may still be loading.
 fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Result<Starting> {
     let ring = arguments.max_kv_size.map(|size| Ring { window: size as usize, keep: KEPT as usize, from: 0 });
-    let options = Options { precision: arguments.precision.map(precision), ring, ..Options::default() };
+    let (precision, layout) = (arguments.precision.map(precision), layout(arguments)?);
+    let options = Options { precision, ring, layout, ..Options::default() };
     let (files, state) = (Arc::clone(files), config.state.clone());
     let build = move |device: &tensor::Device| {
         let session = files.with_source(|source| {
@@ -86,6 +89,21 @@ fn precision(typed: cli::Precision) -> Precision {
     match typed {
         cli::Precision::Fast => Precision::Fast,
         cli::Precision::Exact => Precision::Exact,
+    }
+}
+
+/// How the caches of rows lie beside each other, where that was asked for.
+fn layout(arguments: &cli::Model) -> Result<Option<Layout>> {
+    let pool = arguments.kv_pool.map_or(usize::MAX, |tokens| tokens as usize);
+    match arguments.kv_layout {
+        Some(KvLayout::Paged) => Ok(Some(Layout::Paged(Paging::up_to(pool)))),
+        _ if arguments.kv_pool.is_some() => {
+            Err(Error::new("--kv-pool is the size of a pool, and there is none")
+                .hint("add --kv-layout paged, or leave --kv-pool away"))
+        }
+        Some(KvLayout::Ragged) => Ok(Some(Layout::Ragged)),
+        Some(KvLayout::Padded) => Ok(Some(Layout::Padded { most: TOGETHER })),
+        None => Ok(None),
     }
 }
 

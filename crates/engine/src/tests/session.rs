@@ -64,6 +64,8 @@ pub(crate) struct Script {
     pub(crate) hook: Option<Hook>,
     /// Steps wait while this is set.
     pub(crate) held: bool,
+    /// Tokens that rows may hold together.
+    pub(crate) pool: Option<usize>,
 }
 
 /// Shared by the test and the session.
@@ -219,7 +221,11 @@ impl Session for Scripted {
     }
 
     fn project_bytes(&self, _policy: &StatePolicy, rows: &[usize], _step: usize) -> Result<usize> {
-        Ok(rows.iter().sum::<usize>() * TOKEN_BYTES)
+        let tokens: usize = rows.iter().sum();
+        if self.control.script().pool.is_some_and(|pool| tokens > pool) {
+            return Err(Error::new(ErrorKind::Memory, "pool", "there is no room for all"));
+        }
+        Ok(tokens * TOKEN_BYTES)
     }
 
     fn exemptions(&self, _policy: &StatePolicy) -> Result<Vec<String>> {

@@ -118,6 +118,23 @@ fn what_can_never_fit_fails_at_once_and_blocks_nobody() {
     rig.assert_balanced();
 }
 
+/// A pool of ten tokens: what finds no place in it waits, and what never will is refused; nobody else notices.
+#[test]
+fn what_cannot_be_kept_together_waits() {
+    let mut rig = Rig::new(small());
+    rig.control.script().pool = Some(10);
+    let mut all = [request(&[1, 2, 3], 3), request(&[1, 2, 3, 4, 5, 6], 5), request(&[1, 2, 3], 4)]
+        .map(|request| rig.submit(request));
+    rig.turn();
+    assert_eq!((rig.metrics().queued, rig.metrics().cache_bytes), (1, 6 * TOKEN_BYTES));
+    rig.finish();
+    let [first, never, last] = &mut all;
+    assert_eq!(read(first).outcome(), &Outcome::Length);
+    assert_snapshot!(read(never).failure(), @"the request is longer than all that can be cached, a shorter prompt or a lower max_tokens takes less");
+    assert_eq!(read(last).outcome(), &Outcome::Length);
+    rig.assert_balanced();
+}
+
 #[test]
 fn a_projection_ends_at_the_context() {
     let mut rig = Rig::new(Config { cache_bytes: Some(64 * TOKEN_BYTES), ..small() });

@@ -24,6 +24,7 @@ use crate::{
 };
 use pool::Pool;
 use std::{num::NonZeroUsize, rc::Rc};
+use tandem_contracts::tensor::{Error, ErrorKind, Result};
 
 /// Sizes of pools. Each layer has one, and another one for what is not converted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,9 @@ pub struct Paging {
 }
 
 impl Paging {
-    /// Pools for `tokens` tokens that do not grow, in blocks of 256.
-    pub const fn of(tokens: usize) -> Self {
-        Self { block: const { NonZeroUsize::MIN.saturating_add(255) }, tokens, most: tokens }
+    /// Pools in blocks of 256 that begin with one and grow as far as `most` tokens.
+    pub const fn up_to(most: usize) -> Self {
+        Self { block: const { NonZeroUsize::MIN.saturating_add(255) }, tokens: 1, most }
     }
 
     /// Blocks of a pool of which `needed` were in use at once: it grows by half, up to its limit.
@@ -58,29 +59,39 @@ impl Paging {
     }
 
     /// See [`Layout::need`](crate::Layout::need): pools as large as their rows have them, and what the rows keep themselves.
-    pub(crate) fn need(self, blueprint: &Blueprint, rows: &[usize], step: usize) -> usize {
+    pub(crate) fn need(self, blueprint: &Blueprint, rows: &[usize], step: usize) -> Result<usize> {
         let own = |kind, scheme| !is_paged(kind, scheme);
-        let own = rows.iter().map(|&tokens| blueprint.need_of((tokens, step), own));
-        let layers = blueprint.kinds().iter().zip(blueprint.policy().layers());
-        let pools = layers.flat_map(|(&kind, transition)| {
+        let mut need =
+            rows.iter().map(|&tokens| blueprint.need_of((tokens, step), own)).fold(0, usize::saturating_add);
+        for (&kind, transition) in blueprint.kinds().iter().zip(blueprint.policy().layers()) {
             let start = transition.boundary().unwrap_or(0);
             // A pool does not shrink before its last row has left it, so that both can be whole.
-            let before = (transition.scheme(0), rows.iter().map(|&tokens| tokens.min(start)).collect());
+            let before = rows.iter().map(|&tokens| tokens.min(start)).collect();
             let after = rows.iter().map(|&tokens| if tokens > start { tokens } else { 0 }).collect();
-            [before, (transition.scheme(usize::MAX), after)]
-                .map(|(scheme, lengths)| self.pool_bytes((kind, scheme), lengths))
-        });
-        own.chain(pools).fold(0, usize::saturating_add)
+            for (scheme, lengths) in [(transition.scheme(0), before), (transition.scheme(usize::MAX), after)]
+            {
+                if is_paged(kind, scheme) {
+                    need = need.saturating_add(self.pool_bytes((kind, scheme), lengths)?);
+                }
+            }
+        }
+        Ok(need)
     }
 
-    fn pool_bytes(self, (kind, scheme): (Kind, Scheme), lengths: Vec<usize>) -> usize {
-        let block = self.block.get();
+    fn pool_bytes(self, (kind, scheme): (Kind, Scheme), lengths: Vec<usize>) -> Result<usize> {
+        let (block, limit) = (self.block.get(), self.limit());
         let needed = lengths.iter().fold(0, |sum: usize, tokens| sum.saturating_add(tokens.div_ceil(block)));
-        if needed == 0 || !is_paged(kind, scheme) {
-            return 0;
+        match needed {
+            0 => Ok(0),
+            _ if needed > limit => Err(Error::new(
+                ErrorKind::Memory,
+                "pool",
+                format!(
+                    "rows of {lengths:?} tokens need {needed} blocks of {block}, it has at most: {limit}"
+                ),
+            )),
+            _ => kind.bytes(scheme, self.blocks(needed).saturating_mul(block)),
         }
-        // Schemes were checked against their layers, so that none is refused here.
-        kind.bytes(scheme, self.blocks(needed).saturating_mul(block)).unwrap_or(usize::MAX)
     }
 }
 

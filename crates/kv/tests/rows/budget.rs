@@ -10,7 +10,7 @@ use std::rc::Rc;
 use tandem_contracts::{
     fake::Fake,
     model::Slot,
-    tensor::{Backend, Device, Dtype},
+    tensor::{Backend, Device, Dtype, ErrorKind},
 };
 use tandem_kv::{
     Kind,
@@ -99,7 +99,7 @@ fn rows_take_what_is_projected_within_one_growth() {
                 warm(Layout::Ragged);
                 for layout in layouts {
                     let (held, left) = most(&naive, &fake, &mut *layout.open(&naive), &LENGTHS);
-                    let need = layout.of().need(naive.kit.blueprint(), &LENGTHS, STEP);
+                    let need = layout.of().need(naive.kit.blueprint(), &LENGTHS, STEP).unwrap();
                     let columns = |scheme: Scheme| -> usize {
                         let shapes = kinds.iter().filter_map(|kind| kind.shape());
                         shapes.map(|shape| GROWTH * scheme.bytes_per_token(shape).unwrap()).sum()
@@ -129,6 +129,11 @@ fn absurd_lengths_are_merely_too_large() {
     let naive = Naive::new(kit(&device, &[Kind::Full(SHAPE), DELTA], Encoding::None, 0));
     for layout in [Layout::Ragged, Layout::Padded(9), Layout::Paged(4, usize::MAX)] {
         let need = |rows: &[usize]| layout.of().need(naive.kit.blueprint(), rows, usize::MAX);
-        assert_eq!((need(&[]), need(&[usize::MAX, usize::MAX])), (0, usize::MAX), "{layout:?}");
+        let (none, most) = (need(&[]).unwrap(), need(&[usize::MAX]).unwrap());
+        assert_eq!((none, most), (0, usize::MAX), "{layout:?}");
     }
+    let pool = Layout::Paged(4, 12).of();
+    let need = |rows: &[usize]| pool.need(naive.kit.blueprint(), rows, 1).map_err(|error| error.kind());
+    assert!(need(&[8, 4]).is_ok());
+    assert_eq!(need(&[8, 5]), Err(ErrorKind::Memory));
 }

@@ -148,8 +148,8 @@ impl Session for DecoderSession {
     fn project_bytes(&self, policy: &StatePolicy, rows: &[usize], step: usize) -> Result<usize> {
         let need = |blueprint: &Blueprint| self.layers.layout.need(blueprint, rows, step);
         match self.pools.iter().find(|pool| pool.policy == *policy) {
-            Some(pool) => Ok(need(pool.rows.kit().blueprint())),
-            None => Ok(need(&self.layers.blueprint(policy)?.0)),
+            Some(pool) => need(pool.rows.kit().blueprint()),
+            None => need(&self.layers.blueprint(policy)?.0),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tests of a session: the model port's promises, on a small model.
 
+mod code;
 mod state;
 
 use crate::sample;
@@ -27,8 +28,9 @@ fn run(session: &mut dyn Session, rows: Vec<RowStep>) -> Vec<Vec<f32>> {
     let step = Step { rows };
     let stepped = session.step(&step).unwrap();
     let Some(logits) = stepped.logits else { return Vec::new() };
-    assert_eq!(logits.shape(), [step.wanted(), sample::VOCABULARY]);
-    logits.to_vec::<f32>().unwrap().chunks(sample::VOCABULARY).map(<[f32]>::to_vec).collect()
+    let width = session.capabilities().vocabulary;
+    assert_eq!(logits.shape(), [step.wanted(), width]);
+    logits.to_vec::<f32>().unwrap().chunks(width).map(<[f32]>::to_vec).collect()
 }
 
 /// Logits of every token of a fresh row.
@@ -117,7 +119,8 @@ fn rows_are_forked_trimmed_stored_and_resumed() {
 
         let stored = session.close(Slot(1)).unwrap();
         assert_eq!((stored.tokens(), stored.reuse_floor()), (4, 0));
-        assert_eq!(stored.bytes(), session.project_bytes(&PLAIN, &[4], 4).unwrap());
+        // In planes of its own, whatever it was in before.
+        assert_eq!(stored.bytes(), sample::session().project_bytes(&PLAIN, &[4], 4).unwrap());
         let copy = RowState::fork(stored.as_ref()).unwrap();
         session.open(Slot(2), &PLAIN, Some(stored)).unwrap();
         session.open(Slot(3), &PLAIN, Some(copy)).unwrap();
@@ -125,6 +128,29 @@ fn rows_are_forked_trimmed_stored_and_resumed() {
         let got = run(session.as_mut(), vec![part(2, 4, &[1], Wanted::Last), part(3, 2, &[8], Wanted::Last)]);
         assert_eq!(got, [alone(&[5, 6, 7, 9, 1])[4].clone(), alone(&[5, 6, 8])[2].clone()]);
     }
+}
+
+/// A pool without blocks refuses the step; whoever goes leaves room, and nobody else has lost anything.
+#[test]
+fn rows_that_find_no_block_wait_for_others() {
+    let mut session = sample::paged(12);
+    let together = |session: &dyn Session, rows: &[usize]| session.project_bytes(&PLAIN, rows, 8).map(drop);
+    assert_eq!(kind(together(session.as_ref(), &[8, 5])), ErrorKind::Memory);
+    together(session.as_ref(), &[8, 4]).unwrap();
+    for slot in [0, 1] {
+        session.open(Slot(slot), &PLAIN, None).unwrap();
+    }
+    let (long, short) = ([5, 9, 2, 7, 1, 20, 3, 6], [4, 4, 8, 1, 2]);
+    run(session.as_mut(), vec![part(0, 0, &long[..7], Wanted::None), part(1, 0, &short[..4], Wanted::None)]);
+    // One has room in its second block, the other has none left.
+    let step =
+        Step { rows: vec![part(0, 7, &long[7..], Wanted::Last), part(1, 4, &short[4..], Wanted::Last)] };
+    assert_eq!(kind(session.step(&step)), ErrorKind::Memory);
+    let got = run(session.as_mut(), vec![part(0, 7, &long[7..], Wanted::Last)]);
+    assert_eq!(got, alone(&long)[7..]);
+    session.discard(Slot(0));
+    let got = run(session.as_mut(), vec![part(1, 4, &short[4..], Wanted::Last)]);
+    assert_eq!(got, alone(&short)[4..]);
 }
 
 #[test]

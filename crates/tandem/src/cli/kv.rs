@@ -1,4 +1,4 @@
-//! `--kv-quant`: how keys and values are kept, as it is typed.
+//! `--kv-quant` and `--kv-layout`: how keys and values are kept, as it is typed.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 use tandem_contracts::{model::Code, tensor::Affine};
@@ -14,6 +14,17 @@ pub(crate) enum KvQuant {
     Config,
     /// By such a file elsewhere.
     File(PathBuf),
+}
+
+/// How the caches of live rows lie beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum KvLayout {
+    /// Each row has its own memory.
+    Ragged,
+    /// Rows share memory that is as wide as the longest.
+    Padded,
+    /// Rows take blocks of 256 tokens out of a pool.
+    Paged,
 }
 
 /// A text that names no way to keep keys and values.

@@ -6,7 +6,7 @@
 mod kv;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub(crate) use kv::KvQuant;
+pub(crate) use kv::{KvLayout, KvQuant};
 use std::{net::IpAddr, path::PathBuf};
 
 /// Runs language models on this machine: in the terminal, or behind an OpenAI-compatible server.
@@ -70,6 +70,14 @@ pub(crate) struct Model {
     #[arg(long, value_name = "N", env = "TANDEM_MAX_KV_SIZE",
           value_parser = clap::value_parser!(u32).range(i64::from(KEPT) + 1..))]
     pub max_kv_size: Option<u32>,
+
+    /// How the caches of requests lie beside each other [default: what the backend is fastest with].
+    #[arg(long, value_enum, value_name = "HOW", env = "TANDEM_KV_LAYOUT")]
+    pub kv_layout: Option<KvLayout>,
+
+    /// Tokens that requests may hold together where `--kv-layout` is `paged`; others wait [default: no limit].
+    #[arg(long, value_name = "N", env = "TANDEM_KV_POOL", value_parser = clap::value_parser!(u32).range(1..))]
+    pub kv_pool: Option<u32>,
 }
 
 /// First tokens that a row of bounded size never forgets: attention leans on them.
