@@ -85,8 +85,8 @@ fn values_out_of_range_are_refused_by_name() {
         ),
         (json!({ "layer_types": ["full_attention", "mamba"] }), "layer type is not known: \"mamba\""),
         (
-            json!({ "rope_scaling": { "type": "mrope" } }),
-            "rope scalings are default, linear, dynamic, llama3, yarn, longrope and proportional, got: mrope",
+            json!({ "rope_scaling": { "type": "ntk" } }),
+            "rope scalings are default, linear, dynamic, llama3, yarn, longrope and proportional, got: ntk",
         ),
         (
             json!({ "rope_scaling": { "type": "su" } }),
