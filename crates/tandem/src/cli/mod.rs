@@ -75,7 +75,8 @@ pub(crate) struct Model {
     #[arg(long, value_enum, value_name = "HOW", env = "TANDEM_KV_LAYOUT")]
     pub kv_layout: Option<KvLayout>,
 
-    /// Tokens that requests may hold together where `--kv-layout` is `paged`; others wait [default: no limit].
+    /// Tokens that requests may hold together where `--kv-layout` is `paged`, each rounded up to 256; others wait
+    /// [default: no limit].
     #[arg(long, value_name = "N", env = "TANDEM_KV_POOL", value_parser = clap::value_parser!(u32).range(1..))]
     pub kv_pool: Option<u32>,
 }

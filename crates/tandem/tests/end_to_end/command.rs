@@ -36,6 +36,26 @@ fn one_prompt_gives_one_answer_that_a_seed_repeats() {
     assert_ne!(generate("1"), generate("2"));
 }
 
+/// However rows lie beside each other, the answer is the same; a pool wants rows that lie in it.
+#[test]
+fn answers_do_not_depend_on_the_layout_of_the_cache() {
+    let model = tiny_model("layout");
+    let generate = |more: &[&str]| {
+        let path = model.path().to_str().unwrap();
+        let fixed =
+            ["generate", "--backend", "cpu", "-p", "Owls are", "--raw", "--max-tokens", "16", "--seed", "1"];
+        tandem(&[&fixed[..], &["--model", path], more].concat())
+    };
+    let answer = generate(&[]);
+    assert!(answer.status.success(), "{answer:?}");
+    for layout in ["ragged", "padded", "paged"] {
+        assert_eq!(generate(&["--kv-layout", layout]), answer, "{layout}");
+    }
+    let output = generate(&["--kv-pool", "8"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains("hint: add --kv-layout paged"), "{error}");
+}
+
 #[test]
 fn a_model_that_is_not_there_is_one_line_and_a_hint() {
     let error = fails(std::path::Path::new("/nowhere/model.gguf"));
