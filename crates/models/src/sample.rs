@@ -1,9 +1,11 @@
 //! Small model files for tests, written from scratch: a llama of two layers, as safetensors and as GGUF, and models whose
-//! layers carry states.
+//! layers carry states or have experts.
 
 mod recurrent;
+mod routed;
 
 pub(crate) use recurrent::{RECURRENT, Recurrent};
+pub(crate) use routed::{ROUTED, Routed};
 
 use crate::{Checkpoint, Options, Result, Source, weights::File};
 use half::f16;

@@ -22,6 +22,8 @@ pub struct LayerConfig {
     pub values_of_keys: bool,
     /// Whether the layer has no attention, but carries a state of fixed size.
     pub recurrent: bool,
+    /// Whether the layer has experts.
+    pub routed: bool,
 }
 
 impl LayerConfig {
@@ -36,6 +38,7 @@ impl LayerConfig {
             donor: None,
             values_of_keys: false,
             recurrent: false,
+            routed: false,
         }
     }
 }

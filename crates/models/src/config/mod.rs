@@ -5,6 +5,7 @@
 //! window, a donor comes before its reader and keeps keys of the same shape. Nothing is allocated by a claim of the file before it was checked.
 
 mod codes;
+mod expert;
 mod field;
 mod layer;
 mod metadata;
@@ -15,6 +16,8 @@ mod rope;
 mod scale;
 
 pub use codes::layer_codes;
+pub use expert::ExpertConfig;
+pub(crate) use expert::{ExpertFields, read_routed};
 pub(crate) use field::Fields;
 pub use layer::LayerConfig;
 pub(crate) use layer::{read_interval, read_pattern, read_unrotated};
@@ -92,6 +95,8 @@ pub struct Config {
     pub layer_inputs: Option<LayerInputConfig>,
     /// What layers carry that have no attention.
     pub recurrence: Option<RecurrenceConfig>,
+    /// Experts of the layers that have some.
+    pub experts: Option<ExpertConfig>,
     /// The layers in order.
     pub layers: Vec<LayerConfig>,
     /// Which weights are quantised, and how.
@@ -171,6 +176,7 @@ impl Config {
             query_growth: None,
             layer_inputs: None,
             recurrence: None,
+            experts: None,
             layers: vec![LayerConfig::plain(head_width, shared_heads, intermediate); layers],
             quantization: Quantization::read(fields)?,
             activations: activations(fields)?,

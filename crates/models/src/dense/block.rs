@@ -1,9 +1,10 @@
-//! One block: attention, or what stands in its place, and a gated unit, each onto the activations between blocks.
+//! One block: attention, or what stands in its place, and a gated unit or experts, each onto the activations between
+//! blocks.
 
 use super::{BlockDeclaration, Flow};
 use crate::{
     error,
-    layer::{Attention, Exit, LayerInput, LayerInputsDeclaration, Loader, Mlp, Pass, Recurrent},
+    layer::{Attention, Exit, FeedForward, LayerInput, LayerInputsDeclaration, Loader, Pass, Recurrent},
 };
 use tandem_contracts::tensor::{Binary, Result, Tensor};
 
@@ -12,7 +13,7 @@ use tandem_contracts::tensor::{Binary, Result, Tensor};
 pub(super) struct Block {
     mixer: Mixer,
     /// None where the flow has none.
-    mlp: Option<Mlp>,
+    feed_forward: Option<FeedForward>,
     flow: Flow,
     /// The gate of the block's own part of the layer inputs.
     input: Option<LayerInput>,
@@ -67,9 +68,11 @@ impl Block {
         let scalar = |loader: &mut Loader<'_, '_>| loader.vector(&format!("{path}.layer_scalar"), 1);
         Ok(Self {
             mixer: Mixer::load(declaration, layer, loader)?,
-            mlp: match declaration.flow {
+            feed_forward: match declaration.flow {
                 Flow::Alone => None,
-                Flow::Serial | Flow::Parallel => Some(Mlp::load(&declaration.mlp, path, loader)?),
+                Flow::Serial | Flow::Parallel => {
+                    Some(FeedForward::load(&declaration.feed_forward, path, loader)?)
+                }
             },
             flow: declaration.flow,
             input: inputs.map(|inputs| LayerInput::load(inputs, path, layer, loader)).transpose()?,
@@ -81,17 +84,17 @@ impl Block {
     pub(super) fn forward(&self, x: Tensor, inputs: Option<&Tensor>, pass: &mut Pass<'_>) -> Result<Tensor> {
         let mixed = self.mixer.mix(&x, pass)?;
         let exit = self.mixer.exit();
-        let x = match (&self.mlp, self.flow) {
+        let x = match (&self.feed_forward, self.flow) {
             (None, _) | (_, Flow::Alone) => exit.onto(x, &mixed, pass)?,
-            (Some(mlp), Flow::Serial) => {
+            (Some(feed_forward), Flow::Serial) => {
                 let x = exit.onto(x, &mixed, pass)?;
-                let inner = mlp.gate(&x, pass)?;
-                mlp.exit.onto(x, &inner, pass)?
+                let inner = feed_forward.inner(&x, pass)?;
+                feed_forward.onto(x, inner, pass)?
             }
-            (Some(mlp), Flow::Parallel) => {
-                let inner = mlp.gate(&x, pass)?;
+            (Some(feed_forward), Flow::Parallel) => {
+                let inner = feed_forward.inner(&x, pass)?;
                 let x = exit.onto(x, &mixed, pass)?;
-                mlp.exit.onto(x, &inner, pass)?
+                feed_forward.onto(x, inner, pass)?
             }
         };
         let x = match (&self.input, inputs) {

@@ -4,10 +4,10 @@
 //! from the [`Config`], so that a declaration says nothing twice.
 
 use crate::{
-    config::{Config, LayerConfig},
+    config::{Config, ExpertConfig, LayerConfig},
     layer::{
-        AttentionDeclaration, AttentionNames, HeadNorms, LayerInputsDeclaration, MlpDeclaration, Norms,
-        RecurrentDeclaration, Stored, Values,
+        AttentionDeclaration, AttentionNames, FeedForwardDeclaration, HeadNorms, LayerInputsDeclaration,
+        MlpDeclaration, Norms, RecurrentDeclaration, RoutedDeclaration, Stored, Values,
     },
     weights::Weights,
 };
@@ -42,7 +42,8 @@ pub(crate) struct BlockDeclaration {
     pub(crate) attention: AttentionDeclaration,
     /// What stands in the place of attention, where something does.
     pub(crate) recurrent: Option<RecurrentDeclaration>,
-    pub(crate) mlp: MlpDeclaration,
+    /// What the flow has besides.
+    pub(crate) feed_forward: FeedForwardDeclaration,
     pub(crate) flow: Flow,
     /// Whether the block ends with a factor, `layer_scalar`.
     pub(crate) factor: bool,
@@ -51,7 +52,7 @@ pub(crate) struct BlockDeclaration {
 /// How a block's two branches lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// The gated unit reads what attention has added to.
+    /// The gated unit, or what is in its place, reads what attention has added to.
     Serial,
     /// Both read the block's input.
     Parallel,
@@ -85,7 +86,7 @@ impl Declaration {
                 net,
                 stored: Stored::Apart,
             }),
-            mlp: MlpDeclaration {
+            feed_forward: FeedForwardDeclaration::Gated(MlpDeclaration {
                 module: "mlp",
                 names: MlpDeclaration::NAMES,
                 norms: Norms::before("post_attention_layernorm"),
@@ -93,7 +94,7 @@ impl Declaration {
                 stored: Stored::Apart,
                 bias: config.mlp_bias,
                 activation: config.activation,
-            },
+            }),
             flow: Flow::Serial,
             factor: false,
         };
@@ -113,6 +114,30 @@ impl Declaration {
     /// The same with a change to every block.
     pub(crate) fn with_blocks(mut self, change: impl Fn(&mut BlockDeclaration)) -> Self {
         self.blocks.iter_mut().for_each(change);
+        self
+    }
+
+    /// The same with a change to every gated unit.
+    pub(crate) fn with_units(self, change: impl Fn(&mut MlpDeclaration)) -> Self {
+        self.with_blocks(|block| {
+            if let FeedForwardDeclaration::Gated(unit) = &mut block.feed_forward {
+                change(unit);
+            }
+        })
+    }
+
+    /// The same with experts in the place of the gated units of layers that have some.
+    pub(crate) fn with_experts(
+        mut self,
+        config: &Config,
+        routed: impl Fn(&MlpDeclaration, ExpertConfig) -> RoutedDeclaration,
+    ) -> Self {
+        let Some(experts) = config.experts else { return self };
+        for (block, _) in self.blocks.iter_mut().zip(&config.layers).filter(|(_, layer)| layer.routed) {
+            if let FeedForwardDeclaration::Gated(unit) = &block.feed_forward {
+                block.feed_forward = FeedForwardDeclaration::Routed(Box::new(routed(unit, experts)));
+            }
+        }
         self
     }
 
@@ -144,5 +169,6 @@ fn attention(config: &Config, layer: &LayerConfig) -> AttentionDeclaration {
         keep: (0, 0),
         rope: config.rope_of(layer).cloned(),
         scale: config.scales.scores.unwrap_or_else(|| (layer.head_width as f32).sqrt().recip()),
+        sinks: false,
     }
 }

@@ -22,10 +22,9 @@ pub(crate) const COHERE2: Family = Family {
     ],
     read,
     declare: |config| {
-        Declaration::standard(config).with_blocks(|block| {
-            block.flow = Flow::Parallel;
-            block.mlp.norms = Norms::before("input_layernorm");
-        })
+        Declaration::standard(config)
+            .with_blocks(|block| block.flow = Flow::Parallel)
+            .with_units(|unit| unit.norms = Norms::before("input_layernorm"))
     },
     ..LLAMA
 };

@@ -55,10 +55,13 @@ pub(crate) const GEMMA3_TEXT: Family = Family {
 
 /// Norms before and behind each branch, under Gemma's names.
 pub(super) fn between_norms(declaration: Declaration) -> Declaration {
-    declaration.with_blocks(|block| {
-        block.attention.norms = Norms::around("input_layernorm", "post_attention_layernorm");
-        block.mlp.norms = Norms::around("pre_feedforward_layernorm", "post_feedforward_layernorm");
-    })
+    declaration
+        .with_blocks(|block| {
+            block.attention.norms = Norms::around("input_layernorm", "post_attention_layernorm");
+        })
+        .with_units(|unit| {
+            unit.norms = Norms::around("pre_feedforward_layernorm", "post_feedforward_layernorm");
+        })
 }
 
 fn read_gemma2(fields: Fields<'_>, config: &mut Config) -> Result<()> {

@@ -1,16 +1,19 @@
 //! Gemma 4's text model: Gemma 3's blocks with plain norms and unscaled scores; values with a norm; wider heads and
 //! rotation of a part of them in layers that see everything; the last layers read keys and values of earlier ones;
-//! embeddings of which each layer reads its own part.
+//! embeddings of which each layer reads its own part; in one size experts beside the gated unit.
 
 use super::{
     Family,
     gemma::{GEMMA2, between_norms},
 };
 use crate::{
-    config::{self, Config, Fields, LayerInputConfig, RopeConfig, Scaling},
+    config::{self, Config, ExpertConfig, ExpertFields, Fields, LayerInputConfig, RopeConfig, Scaling},
     dense::Declaration,
     error::{Error, Result},
-    layer::{HeadNorms, LayerInputsDeclaration, Values},
+    layer::{
+        CompanyDeclaration, ExpertNames, HeadNorms, LayerInputsDeclaration, MlpDeclaration, Norms,
+        RoutedDeclaration, RouterDeclaration, Scoring, Values,
+    },
 };
 
 /// `gemma4_text`.
@@ -52,9 +55,26 @@ const AROUND: [&str; 6] = [
     "embed_vision.",
 ];
 
+const EXPERT_FIELDS: ExpertFields =
+    ExpertFields { count: "num_experts", chosen: "top_k_experts", width: "moe_intermediate_size" };
+
+const EXPERT_NAMES: ExpertNames = ExpertNames {
+    stacked: "experts.switch_glu",
+    apart: "experts",
+    own: ["gate_proj", "up_proj", "down_proj"],
+};
+
+const ROUTER: RouterDeclaration = RouterDeclaration {
+    module: "router.proj",
+    bias: false,
+    scoring: Scoring::Chosen,
+    scaled: Some("router"),
+};
+
 fn read(fields: Fields<'_>, config: &mut Config) -> Result<()> {
     if fields.flag("enable_moe_block")? == Some(true) {
-        return Err(Error::unsupported("mixtures of experts are not read: enable_moe_block"));
+        config.experts = Some(ExpertConfig::read(fields, &EXPERT_FIELDS)?);
+        config.layers.iter_mut().for_each(|layer| layer.routed = true);
     }
     config::read_pattern(fields, &mut config.layers)?;
     read_heads(fields, config)?;
@@ -119,6 +139,17 @@ fn read_inputs(fields: Fields<'_>, config: &Config) -> Result<Option<LayerInputC
     Ok(Some(LayerInputConfig { width, vocabulary }))
 }
 
+/// The gated unit and the experts read the same activations, each under its own norms; one more is over their sum.
+fn beside_unit(unit: &MlpDeclaration, extents: ExpertConfig) -> RoutedDeclaration {
+    let mut routed = RoutedDeclaration::in_place_of(unit, extents, EXPERT_NAMES, ROUTER);
+    let Norms { before, after } = unit.norms;
+    routed.norms = Norms { before: None, after };
+    routed.experts.norms = Norms::around("pre_feedforward_layernorm_2", "post_feedforward_layernorm_2");
+    let norms = Norms { before, after: Some("post_feedforward_layernorm_1") };
+    routed.company = Some(CompanyDeclaration { unit: MlpDeclaration { norms, ..unit.clone() }, gate: None });
+    routed
+}
+
 fn declare_inside(config: &Config) -> Declaration {
     let mut declaration = declare(config, "language_model.");
     declaration.unneeded.extend(AROUND.map(str::to_owned));
@@ -126,7 +157,7 @@ fn declare_inside(config: &Config) -> Declaration {
 }
 
 fn declare(config: &Config, root: &str) -> Declaration {
-    let mut declaration = between_norms(Declaration::below(config, root));
+    let mut declaration = between_norms(Declaration::below(config, root)).with_experts(config, beside_unit);
     for (block, layer) in declaration.blocks.iter_mut().zip(&config.layers) {
         block.attention.head_norms = HeadNorms::Each;
         block.attention.values = if layer.values_of_keys { Values::NormedKeys } else { Values::Normed };

@@ -17,12 +17,15 @@ pub(crate) const GLM4: Family = Family {
         Ok(())
     },
     declare: |config| {
-        Declaration::standard(config).with_blocks(|block| {
-            block.attention.norms = Norms::around("input_layernorm", "post_self_attn_layernorm");
-            block.attention.output_bias = false;
-            block.mlp.norms = Norms::around("post_attention_layernorm", "post_mlp_layernorm");
-            block.mlp.stored = Stored::Joined;
-        })
+        Declaration::standard(config)
+            .with_blocks(|block| {
+                block.attention.norms = Norms::around("input_layernorm", "post_self_attn_layernorm");
+                block.attention.output_bias = false;
+            })
+            .with_units(|unit| {
+                unit.norms = Norms::around("post_attention_layernorm", "post_mlp_layernorm");
+                unit.stored = Stored::Joined;
+            })
     },
     ..LLAMA
 };

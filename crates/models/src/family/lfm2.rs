@@ -5,7 +5,7 @@ use crate::{
     config::{self, Config, Fields, RecurrenceConfig, ShortConfig, missing},
     dense::{BlockDeclaration, Declaration},
     error::{Error, Result},
-    layer::{AttentionNames, HeadNorms, Norms},
+    layer::{AttentionNames, HeadNorms, MlpDeclaration, Norms},
 };
 
 /// `lfm2`.
@@ -24,7 +24,7 @@ pub(crate) const LFM2: Family = Family {
         Ok(())
     },
     declare: |config| {
-        let mut declaration = Declaration::standard(config).with_blocks(name_modules);
+        let mut declaration = Declaration::standard(config).with_blocks(name_modules).with_units(name_unit);
         declaration.norm = "model.embedding_norm".to_owned();
         declaration
     },
@@ -65,7 +65,10 @@ fn name_modules(block: &mut BlockDeclaration) {
     block.attention.names =
         AttentionNames { output: "out_proj", query_norm: "q_layernorm", key_norm: "k_layernorm" };
     block.attention.head_norms = HeadNorms::Each;
-    block.mlp.norms = Norms::before("ffn_norm");
-    block.mlp.module = "feed_forward";
-    block.mlp.names = ["w1", "w3", "w2"];
+}
+
+fn name_unit(unit: &mut MlpDeclaration) {
+    unit.norms = Norms::before("ffn_norm");
+    unit.module = "feed_forward";
+    unit.names = ["w1", "w3", "w2"];
 }

@@ -7,12 +7,14 @@ mod cohere;
 mod gemma;
 mod gemma4;
 mod glm;
+mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
 mod mamba2;
 mod minicpm;
 mod mistral;
+mod mixtral;
 mod olmo;
 mod phi;
 mod qwen;
@@ -40,13 +42,14 @@ pub(crate) struct Family {
     pub(crate) declare: fn(&Config) -> Declaration,
 }
 
-static FAMILIES: [&Family; 19] = [
+static FAMILIES: [&Family; 22] = [
     &cohere::COHERE2,
     &gemma::GEMMA2,
     &gemma::GEMMA3_TEXT,
     &gemma4::GEMMA4,
     &gemma4::GEMMA4_TEXT,
     &glm::GLM4,
+    &gpt_oss::GPT_OSS,
     &granite::GRANITE,
     &lfm2::LFM2,
     &llama::LLAMA,
@@ -54,11 +57,13 @@ static FAMILIES: [&Family; 19] = [
     &minicpm::MINICPM,
     &mistral::MINISTRAL3,
     &mistral::MISTRAL,
+    &mixtral::MIXTRAL,
     &olmo::OLMO3,
     &phi::PHI3,
     &qwen::QWEN2,
     &qwen::QWEN3,
     &qwen3_5::QWEN3_5,
+    &qwen::QWEN3_MOE,
     &llama::SMOLLM3,
 ];
 

@@ -18,11 +18,12 @@ pub(crate) const OLMO3: Family = Family {
         Ok(())
     },
     declare: |config| {
-        Declaration::standard(config).with_blocks(|block| {
-            block.attention.norms = Norms::after("post_attention_layernorm");
-            block.attention.head_norms = HeadNorms::All;
-            block.mlp.norms = Norms::after("post_feedforward_layernorm");
-        })
+        Declaration::standard(config)
+            .with_blocks(|block| {
+                block.attention.norms = Norms::after("post_attention_layernorm");
+                block.attention.head_norms = HeadNorms::All;
+            })
+            .with_units(|unit| unit.norms = Norms::after("post_feedforward_layernorm"))
     },
     ..LLAMA
 };

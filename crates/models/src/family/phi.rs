@@ -9,10 +9,9 @@ pub(crate) const PHI3: Family = Family {
     name: "phi3",
     defaults: &[("max_position_embeddings", 131_072.0), ("original_max_position_embeddings", 4096.0)],
     declare: |config| {
-        Declaration::standard(config).with_blocks(|block| {
-            block.attention.stored = Stored::Joined;
-            block.mlp.stored = Stored::Joined;
-        })
+        Declaration::standard(config)
+            .with_blocks(|block| block.attention.stored = Stored::Joined)
+            .with_units(|unit| unit.stored = Stored::Joined)
     },
     ..LLAMA
 };

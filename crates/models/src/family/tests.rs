@@ -1,5 +1,7 @@
 //! Tests of what families read from their configurations, and of which tensors they ask for.
 
+mod expert;
+
 use super::*;
 use crate::{
     Checkpoint, Options, Source,
@@ -60,6 +62,13 @@ fn a_family_asks_for_its_own_tensors() {
         ("glm4", json!({}), "model.layers.0.post_self_attn_layernorm.weight"),
         ("gemma2", json!({}), "model.layers.0.pre_feedforward_layernorm.weight"),
         ("gemma4", json!({ "num_kv_shared_layers": 0 }), "language_model.model.embed_tokens.weight"),
+        ("gpt_oss", json!({ "sliding_window": 8 }), "model.layers.0.self_attn.q_proj.bias"),
+        ("mixtral", json!({}), "model.layers.0.block_sparse_moe.gate.weight"),
+        (
+            "qwen3_moe",
+            json!({ "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16 }),
+            "model.layers.0.self_attn.q_norm.weight",
+        ),
     ] {
         let message = refusal(family, fields);
         assert_eq!(message, format!("tensor {lacking}: is not in the files"), "{family}");
@@ -212,7 +221,7 @@ fn gemma4_that_cannot_be_is_refused() {
             json!({ "vocab_size_per_layer_input": 23 }),
             "vocab_size_per_layer_input must be at least 24, got: 23",
         ),
-        (json!({ "enable_moe_block": true }), "mixtures of experts are not read: enable_moe_block"),
+        (json!({ "enable_moe_block": true }), "the configuration lacks: num_experts"),
     ] {
         assert_eq!(gemma4(fields).unwrap_err().to_string(), expected);
     }

@@ -42,6 +42,8 @@ pub(crate) struct AttentionDeclaration {
     pub(crate) rope: Option<RopeConfig>,
     /// Multiplies the scores.
     pub(crate) scale: f32,
+    /// Whether each head has a score, `sinks`, that takes part in the softmax and stands for no value (arXiv:2309.17453).
+    pub(crate) sinks: bool,
 }
 
 /// Names of modules that files do not agree on.
@@ -130,6 +132,8 @@ pub(crate) struct Attention {
     gated: bool,
     own: Option<Own>,
     attend: Attend<'static>,
+    /// `f32 [heads]`.
+    sinks: Option<Tensor>,
     /// Steps that begin before this position see no first ones.
     keep_from: usize,
     rope: Option<Rc<Rope>>,
@@ -181,6 +185,11 @@ impl Attention {
             }),
         };
         let soft_cap = loader.config.scales.score_cap;
+        let mut sinks = || {
+            let sinks = loader.vector(&format!("{path}.self_attn.sinks"), heads)?;
+            Ok::<_, error::Error>(loader.device.cast(&sinks, Dtype::F32)?)
+        };
+        let sinks = declaration.sinks.then(&mut sinks).transpose()?;
         Ok(Self {
             layer: declaration.donor.unwrap_or(layer),
             entry,
@@ -196,6 +205,7 @@ impl Attention {
                 soft_cap,
                 ..Attend::causal(declaration.scale)
             },
+            sinks,
             keep_from: declaration.keep.1,
             rope: declaration.rope.as_ref().map(|rope| loader.rope(rope, width)).transpose()?,
             growth: loader.config.query_growth,
@@ -220,7 +230,8 @@ impl Attention {
             }
         };
         let queries = self.grow(queries, pass)?;
-        let mut mixed = pass.attend(self.layer, &queries, &self.attend, self.keep_from)?;
+        let how = Attend { sinks: self.sinks.as_ref(), ..self.attend };
+        let mut mixed = pass.attend(self.layer, &queries, &how, self.keep_from)?;
         if let Some(gate) = gate {
             mixed = device.binary(Binary::Multiply, mixed, &device.unary(Unary::Sigmoid, gate)?)?;
         }

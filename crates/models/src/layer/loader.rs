@@ -1,6 +1,6 @@
 //! Brings weights onto a device under the names and shapes that layers declare.
 
-use super::{Entry, Exit, Norm, Norms, Projection};
+use super::{Entry, Exit, Landing, Norm, Norms, Projection};
 use crate::{
     config::{Config, RopeConfig},
     error::Result,
@@ -38,7 +38,7 @@ impl<'l, 'a> Loader<'l, 'a> {
 
     /// A vector of floats in the dtype in which the device computes.
     pub(crate) fn vector(&mut self, name: &str, width: usize) -> Result<Tensor> {
-        self.weights.vector(name, width, self.device)
+        self.weights.floats(name, &[width], self.device)
     }
 
     /// The same in f32.
@@ -82,7 +82,8 @@ impl<'l, 'a> Loader<'l, 'a> {
         Ok(Norm::RootMeanSquare { weight, epsilon: self.config.norm_epsilon })
     }
 
-    fn branch_norm(&mut self, block: &str, name: Option<&str>) -> Result<Option<Norm>> {
+    /// One of a branch's norms, which stand in its block.
+    pub(super) fn branch_norm(&mut self, block: &str, name: Option<&str>) -> Result<Option<Norm>> {
         name.map(|name| self.norm(&format!("{block}.{name}"), self.config.hidden)).transpose()
     }
 
@@ -106,19 +107,29 @@ impl<'l, 'a> Loader<'l, 'a> {
         bias: bool,
     ) -> Result<Exit> {
         let projection = self.projection(&[(path.to_owned(), self.config.hidden)], inputs, bias)?;
+        Ok(Exit { projection, landing: self.landing(block, norms)? })
+    }
+
+    /// How a branch of the block at a path ends, under the second of its norms.
+    pub(crate) fn landing(&mut self, block: &str, norms: Norms) -> Result<Landing> {
         let factor = self.factor(self.config.scales.residual)?;
-        Ok(Exit { projection, norm: self.branch_norm(block, norms.after)?, factor })
+        Ok(Landing { norm: self.branch_norm(block, norms.after)?, factor })
     }
 
     /// A matrix `[outputs, inputs]`.
     pub(crate) fn linear(&mut self, path: &str, outputs: usize, inputs: usize) -> Result<Linear> {
-        let scheme = self.config.quantization.of(path);
-        let weight = self.weights.matrix(path, scheme, [outputs, inputs], self.device)?;
+        let weight = self.matrix(path, &[outputs, inputs])?;
         self.prepare(vec![weight])
     }
 
+    /// The weight of a module, `[outputs, inputs]` or with experts before, as the configuration says it is stored.
+    pub(super) fn matrix(&mut self, path: &str, shape: &[usize]) -> Result<Weight> {
+        let scheme = self.config.quantization.of(path);
+        self.weights.matrix(path, scheme, shape, self.device)
+    }
+
     /// Lays weights out, and lets go of all that they came from.
-    fn prepare(&mut self, weights: Vec<Weight>) -> Result<Linear> {
+    pub(super) fn prepare(&mut self, weights: Vec<Weight>) -> Result<Linear> {
         let linear = self.device.prepare_linear(&weights)?;
         drop(weights);
         self.weights.drain_taken().for_each(self.release);
@@ -144,10 +155,7 @@ impl<'l, 'a> Loader<'l, 'a> {
     ) -> Result<Projection> {
         let weights = parts
             .iter()
-            .map(|(path, outputs)| {
-                let scheme = self.config.quantization.of(path);
-                self.weights.matrix(path, scheme, [*outputs, inputs], self.device)
-            })
+            .map(|(path, outputs)| self.matrix(path, &[*outputs, inputs]))
             .collect::<Result<Vec<_>>>()?;
         let linear = self.prepare(weights)?;
         if !bias {
@@ -155,7 +163,7 @@ impl<'l, 'a> Loader<'l, 'a> {
         }
         let biases = parts
             .iter()
-            .map(|(path, outputs)| self.weights.vector(&format!("{path}.bias"), *outputs, self.device))
+            .map(|(path, outputs)| self.weights.floats(&format!("{path}.bias"), &[*outputs], self.device))
             .collect::<Result<Vec<_>>>()?;
         let joined = self.device.concat(&biases.iter().collect::<Vec<_>>(), 0)?;
         Ok(Projection { linear, bias: Some(joined) })

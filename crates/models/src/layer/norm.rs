@@ -14,6 +14,8 @@ pub(crate) struct Norms {
 }
 
 impl Norms {
+    pub(crate) const NONE: Self = Self { before: None, after: None };
+
     pub(crate) const fn before(name: &'static str) -> Self {
         Self { before: Some(name), after: None }
     }

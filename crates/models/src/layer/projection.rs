@@ -4,7 +4,7 @@
 //! projection's output.
 
 use super::{Norm, Pass};
-use tandem_contracts::tensor::{Binary, Device, Linear, Result, Tensor};
+use tandem_contracts::tensor::{Binary, Device, Linear, Precision, Result, Tensor};
 
 /// A matrix, perhaps of several joined modules, and its bias.
 #[derive(Debug)]
@@ -26,7 +26,12 @@ pub(crate) enum Stored {
 impl Projection {
     /// `linear(x) + bias`: `[tokens, inputs]` gives `[tokens, outputs]`.
     pub(super) fn apply(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        self.add_bias(pass.device, pass.device.linear(x, &self.linear, pass.precision)?)
+        self.apply_in(x, pass.device, pass.precision)
+    }
+
+    /// The same in a given precision.
+    pub(super) fn apply_in(&self, x: &Tensor, device: &Device, precision: Precision) -> Result<Tensor> {
+        self.add_bias(device, device.linear(x, &self.linear, precision)?)
     }
 
     fn add_bias(&self, device: &Device, y: Tensor) -> Result<Tensor> {
@@ -53,30 +58,51 @@ impl Entry {
     }
 }
 
-/// Where a branch ends: a projection, perhaps a norm and a factor, and the sum with the activations between blocks.
+/// Where a branch ends: a projection, and how that comes onto the activations between blocks.
 #[derive(Debug)]
 pub(crate) struct Exit {
     pub(super) projection: Projection,
-    pub(super) norm: Option<Norm>,
-    pub(super) factor: Option<Tensor>,
+    pub(super) landing: Landing,
 }
 
 impl Exit {
     /// `x + factor * norm(linear(inner) + bias)`.
     pub(crate) fn onto(&self, x: Tensor, inner: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        let device = pass.device;
-        let Self { projection, norm, factor } = self;
-        if norm.is_none() && factor.is_none() {
-            let y = device.linear_add(x, inner, &projection.linear, pass.precision)?;
-            return projection.add_bias(device, y);
+        let Self { projection, landing } = self;
+        if landing.norm.is_none() && landing.factor.is_none() {
+            let y = pass.device.linear_add(x, inner, &projection.linear, pass.precision)?;
+            return projection.add_bias(pass.device, y);
         }
-        let mut y = projection.apply(inner, pass)?;
-        if let Some(norm) = norm {
-            y = norm.apply(device, &y)?;
+        landing.onto(x, projection.apply(inner, pass)?, pass)
+    }
+
+    /// `norm(linear(inner) + bias)`: what the branch would add, for what is mixed before it is added.
+    pub(super) fn value(&self, inner: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        self.landing.normed(self.projection.apply(inner, pass)?, pass)
+    }
+}
+
+/// How a branch comes onto the activations between blocks: perhaps through a norm, and times a factor.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    pub(super) norm: Option<Norm>,
+    pub(super) factor: Option<Tensor>,
+}
+
+impl Landing {
+    /// `x + factor * norm(y)`.
+    pub(super) fn onto(&self, x: Tensor, y: Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let mut y = self.normed(y, pass)?;
+        if let Some(factor) = &self.factor {
+            y = pass.device.binary(Binary::Multiply, y, factor)?;
         }
-        if let Some(factor) = factor {
-            y = device.binary(Binary::Multiply, y, factor)?;
+        pass.device.binary(Binary::Add, x, &y)
+    }
+
+    fn normed(&self, y: Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        match &self.norm {
+            Some(norm) => norm.apply(pass.device, &y),
+            None => Ok(y),
         }
-        device.binary(Binary::Add, x, &y)
     }
 }

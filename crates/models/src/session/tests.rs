@@ -1,6 +1,7 @@
 //! Tests of a session: the model port's promises, on a small model.
 
 mod code;
+mod routed;
 mod state;
 
 use crate::sample;

@@ -56,10 +56,10 @@ impl<'a> Entry<'a> {
         Ok(floats)
     }
 
-    /// A vector of floats in the dtype in which the device computes.
-    pub(super) fn vector(&self, width: usize, device: &Device) -> Result<Tensor> {
-        let vector = self.dense(&[width], device)?;
-        Ok(device.cast(&vector, device.traits().compute_dtype)?)
+    /// Floats in the dtype in which the device computes.
+    pub(super) fn computed(&self, shape: &[usize], device: &Device) -> Result<Tensor> {
+        let floats = self.dense(shape, device)?;
+        Ok(device.cast(&floats, device.traits().compute_dtype)?)
     }
 
     /// Floats in f32.
@@ -67,29 +67,29 @@ impl<'a> Entry<'a> {
         Ok(device.cast(&self.dense(shape, device)?, Dtype::F32)?)
     }
 
-    /// A matrix as the file holds it: floats, or blocks as affine codes; other blocks as floats.
-    pub(super) fn matrix(&self, shape: [usize; 2], device: &Device) -> Result<Weight> {
+    /// A matrix, or a stack of them, as the file holds it: floats, or blocks as affine codes; other blocks as floats.
+    pub(super) fn matrix(&self, shape: &[usize], device: &Device) -> Result<Weight> {
         let block = match self.encoding {
-            Encoding::Plain(_) => return self.dense(&shape, device).map(Weight::Dense),
+            Encoding::Plain(_) => return self.dense(shape, device).map(Weight::Dense),
             Encoding::Packed(packed) => return self.unpacked(packed, shape, device),
             Encoding::Block(block) => block,
         };
-        self.require_shape(&shape)?;
+        self.require_shape(shape)?;
         let (blocks, format) = (self.rows_in_order(), block.affine());
         let Factors { scales, biases } = block.factors(&blocks);
         let [scales, biases] = upload_factors(format, shape, [&scales, &biases], Dtype::F16, device)?;
-        let words = [shape[0], format.words(shape[1])];
+        let words = with_inputs(shape, |inputs| format.words(inputs));
         let codes = device.upload_with(Dtype::U32, &words, &mut |codes| block.unpack(&blocks, codes))?;
         Ok(Weight::Affine(Quantized { codes, scales, biases, format }))
     }
 
-    fn unpacked(&self, packed: Packed, shape: [usize; 2], device: &Device) -> Result<Weight> {
-        self.require_shape(&shape)?;
+    fn unpacked(&self, packed: Packed, shape: &[usize], device: &Device) -> Result<Weight> {
+        self.require_shape(shape)?;
         let blocks = self.rows_in_order();
         if !packed.is_finite(&blocks) {
             return Err(infinite_scale());
         }
-        let values = device.upload_with(Dtype::Bf16, &shape, &mut |values| packed.decode(&blocks, values))?;
+        let values = device.upload_with(Dtype::Bf16, shape, &mut |values| packed.decode(&blocks, values))?;
         Ok(Weight::Dense(values))
     }
 
@@ -108,22 +108,24 @@ impl<'a> Entry<'a> {
         &self,
         [scales, biases]: [&Entry<'_>; 2],
         format: Affine,
-        [outputs, inputs]: [usize; 2],
+        shape: &[usize],
         device: &Device,
     ) -> Result<Weight> {
-        require_groups(inputs, format.group.into())?;
+        require_groups(shape, format.group.into())?;
         self.require_encoding("codes", Dtype::U32)?;
-        self.require_shape(&[outputs, format.words(inputs)])?;
+        let words = with_inputs(shape, |inputs| format.words(inputs));
+        self.require_shape(&words)?;
         let dtype = match scales.encoding {
             Encoding::Plain(dtype) if dtype.is_float() => dtype,
             other => return Err(mismatch(format!("scales must be floats, are: {other:?}"))),
         };
         biases.require_encoding("biases", dtype)?;
-        scales.require_shape(&[outputs, format.groups(inputs)])?;
-        biases.require_shape(&[outputs, format.groups(inputs)])?;
+        let groups = with_inputs(shape, |inputs| format.groups(inputs));
+        scales.require_shape(&groups)?;
+        biases.require_shape(&groups)?;
         let factors = [scales.bytes, biases.bytes];
-        let [scales, biases] = upload_factors(format, [outputs, inputs], factors, dtype, device)?;
-        let codes = device.upload(self.bytes, Dtype::U32, &[outputs, format.words(inputs)])?;
+        let [scales, biases] = upload_factors(format, shape, factors, dtype, device)?;
+        let codes = device.upload(self.bytes, Dtype::U32, &words)?;
         Ok(Weight::Affine(Quantized { codes, scales, biases, format }))
     }
 
@@ -132,16 +134,16 @@ impl<'a> Entry<'a> {
         &self,
         scales: &Entry<'_>,
         format: Format,
-        [outputs, inputs]: [usize; 2],
+        shape: &[usize],
         device: &Device,
     ) -> Result<Weight> {
-        require_groups(inputs, format.group())?;
+        require_groups(shape, format.group())?;
         self.require_encoding("codes", Dtype::U32)?;
-        self.require_shape(&[outputs, inputs / format.codes_in_word()])?;
+        self.require_shape(&with_inputs(shape, |inputs| inputs / format.codes_in_word()))?;
         scales.require_encoding("scales", Dtype::U8)?;
-        scales.require_shape(&[outputs, inputs / format.group()])?;
+        scales.require_shape(&with_inputs(shape, |inputs| inputs / format.group()))?;
         let values = format.decode(self.bytes, scales.bytes)?;
-        Ok(Weight::Dense(device.upload(&values, Dtype::Bf16, &[outputs, inputs])?))
+        Ok(Weight::Dense(device.upload(&values, Dtype::Bf16, shape)?))
     }
 
     fn require_shape(&self, shape: &[usize]) -> Result<()> {
@@ -176,15 +178,22 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// A shape with the last axis, that of the inputs, in other units.
+fn with_inputs(shape: &[usize], units: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    shape.last_mut().into_iter().for_each(|inputs| *inputs = units(*inputs));
+    shape
+}
+
 /// Scales and biases of a matrix.
 fn upload_factors(
     format: Affine,
-    [outputs, inputs]: [usize; 2],
+    shape: &[usize],
     factors: [&[u8]; 2],
     dtype: Dtype,
     device: &Device,
 ) -> Result<[Tensor; 2]> {
-    let groups = [outputs, format.groups(inputs)];
+    let groups = with_inputs(shape, |inputs| format.groups(inputs));
     factors.iter().try_for_each(|bytes| require_finite(bytes, dtype))?;
     Ok([device.upload(factors[0], dtype, &groups)?, device.upload(factors[1], dtype, &groups)?])
 }
@@ -207,7 +216,8 @@ fn infinite_scale() -> Error {
     Error::format("a scale is infinite or not a number")
 }
 
-fn require_groups(inputs: usize, group: usize) -> Result<()> {
+fn require_groups(shape: &[usize], group: usize) -> Result<()> {
+    let inputs = shape.last().copied().unwrap_or(0);
     if inputs.is_multiple_of(group) {
         return Ok(());
     }

@@ -112,10 +112,10 @@ impl<'a> Weights<'a> {
         self.taken.drain(..)
     }
 
-    /// Takes a vector of `width` floats, in the dtype in which the device computes.
-    pub(crate) fn vector(&mut self, name: &str, width: usize, device: &Device) -> Result<Tensor> {
+    /// Takes floats of a shape, in the dtype in which the device computes.
+    pub(crate) fn floats(&mut self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor> {
         let entry = self.take(name)?;
-        entry.vector(width, device).map_err(|error| error.of_tensor(name).in_file(entry.file))
+        entry.computed(shape, device).map_err(|error| error.of_tensor(name).in_file(entry.file))
     }
 
     /// The same in f32.
@@ -141,13 +141,19 @@ impl<'a> Weights<'a> {
         Ok(device.cast(&weight, device.traits().compute_dtype)?)
     }
 
-    /// Takes the weight of a projection, `[outputs, inputs]`: `path.weight`, with `path.scales` and `path.biases`
-    /// where `scheme` quantises it.
+    /// Takes matrices that stand under a name of their own, as floats.
+    pub(crate) fn plain(&mut self, name: &str, shape: &[usize], device: &Device) -> Result<Weight> {
+        let entry = self.take(name)?;
+        entry.matrix(shape, device).map_err(|error| error.of_tensor(name).in_file(entry.file))
+    }
+
+    /// Takes the weight of a projection, `[outputs, inputs]`, or those of several experts, `[experts, outputs, inputs]`:
+    /// `path.weight`, with `path.scales` and `path.biases` where `scheme` quantises it.
     pub(crate) fn matrix(
         &mut self,
         path: &str,
         scheme: Option<Scheme>,
-        shape: [usize; 2],
+        shape: &[usize],
         device: &Device,
     ) -> Result<Weight> {
         let name = format!("{path}.weight");

@@ -33,7 +33,7 @@ fn floats(values: &[f32]) -> Vec<u8> {
 fn matrix(bytes: &[u8], scheme: Option<Scheme>, shape: [usize; 2]) -> Result<Vec<f32>> {
     let device = fake::open();
     let mut weights = Weights::safetensors(&[File { name: "w", bytes }], None)?;
-    let dense = match weights.matrix("m", scheme, shape, &device)? {
+    let dense = match weights.matrix("m", scheme, &shape, &device)? {
         Weight::Dense(dense) => dense,
         Weight::Affine(quantized) => device.dequantize(&quantized)?,
     };
@@ -121,7 +121,7 @@ fn blocks_of_gguf_become_affine_codes() {
     let bytes = sample::GgufWriter::default().tensor("m.weight", &[2, 32], 2, &rows).finish();
     let device = fake::open();
     let gguf = Gguf::parse(File { name: "w", bytes: &bytes }).unwrap();
-    let Weight::Affine(quantized) = Weights::gguf(gguf, 1, 1).matrix("m", None, [2, 32], &device).unwrap()
+    let Weight::Affine(quantized) = Weights::gguf(gguf, 1, 1).matrix("m", None, &[2, 32], &device).unwrap()
     else {
         panic!("blocks are affine");
     };
@@ -134,7 +134,7 @@ fn blocks_of_gguf_become_affine_codes() {
     let loud = sample::q4_0(60_000.0, &codes);
     let bytes = sample::GgufWriter::default().tensor("m.weight", &[1, 32], 2, &loud).finish();
     let gguf = Gguf::parse(File { name: "w", bytes: &bytes }).unwrap();
-    let error = Weights::gguf(gguf, 1, 1).matrix("m", None, [1, 32], &device).unwrap_err();
+    let error = Weights::gguf(gguf, 1, 1).matrix("m", None, &[1, 32], &device).unwrap_err();
     assert_eq!(error.to_string(), "w: tensor m.weight: a scale is infinite or not a number");
 }
 
@@ -149,7 +149,7 @@ fn both_kinds_of_files_give_the_same_weights() {
         let [outputs, inputs] = tensor.shape[..] else { continue };
         let path = name.trim_end_matches(".weight");
         for weights in [&mut from_plain, &mut from_gguf] {
-            let Weight::Dense(weight) = weights.matrix(path, None, [outputs, inputs], &device).unwrap()
+            let Weight::Dense(weight) = weights.matrix(path, None, &[outputs, inputs], &device).unwrap()
             else {
                 panic!("the sample is dense");
             };
@@ -195,7 +195,7 @@ fn every_format_of_gguf_is_decoded_as_ggml_does() {
     let device = fake::open();
     let mut weights = Weights::gguf(Gguf::parse(File { name: "w", bytes }).unwrap(), 1, 1);
     for name in ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"] {
-        let dense = match weights.matrix(name, None, [3, 96], &device).unwrap() {
+        let dense = match weights.matrix(name, None, &[3, 96], &device).unwrap() {
             Weight::Dense(dense) => device.cast(&dense, Dtype::F32).unwrap(),
             // Scales of f32, so that the products are as exact as ggml's.
             Weight::Affine(quantized) => device
@@ -223,7 +223,7 @@ fn every_format_of_gguf_is_decoded_as_ggml_does() {
         ("Q5_K", 256),
         ("Q6_K", 256),
     ] {
-        let Weight::Dense(dense) = weights.matrix(name, None, [4, width], &device).unwrap() else {
+        let Weight::Dense(dense) = weights.matrix(name, None, &[4, width], &device).unwrap() else {
             panic!("{name} is decoded")
         };
         let got = device.cast(&dense, Dtype::F32).unwrap().to_vec::<f32>().unwrap();
