@@ -6,11 +6,15 @@
 //! | [`device`] | the devices that tests run on, by name |
 //! | [`drive`] | a session driven as an engine drives it, without one |
 //! | [`parity`] | models held to the numbers that mlx-lm computes |
+//! | [`quality`] | how well a model predicts a text, and how well it does in mlx-lm |
+//! | [`table`] | columns of text |
 
 pub mod bench;
 pub mod device;
 pub mod drive;
 pub mod parity;
+pub mod quality;
+pub mod table;
 
 use std::{error::Error, path::PathBuf};
 

@@ -22,7 +22,8 @@ fn hold_gguf(backend: Backend, name: &str, file: &str) {
 
 fn hold_case(backend: Backend, case: &Case) {
     let tolerances = Tolerances::read(&fixtures().join("parity.toml")).unwrap();
-    let report = parity::run(case, &backend.open().unwrap(), tolerances.of(backend).unwrap()).unwrap();
+    let tolerance = tolerances.of(backend, &case.family).unwrap();
+    let report = parity::run(case, &backend.open().unwrap(), &tolerance, None).unwrap();
     assert!(report.holds(), "\n{}", parity::render(&[report]));
 }
 

@@ -6,12 +6,14 @@
 
 use serde::Deserialize;
 use std::{collections::BTreeMap, env, fs};
-use tandem_models::{Checkpoint, Source, weights::File};
+use tandem_contracts::tensor::Precision;
+use tandem_models::{Checkpoint, Options, Source, weights::File};
 use tandem_tests::{
     device::Backend,
     drive::{Driver, best},
     fixtures,
     parity::Greedy,
+    quality::{BAR, Golden, Loss, logits, tokenizer},
 };
 
 /// Golden margins below this decide nothing.
@@ -45,6 +47,26 @@ fn hold(backend: Backend, names: &[&str], count: usize) {
 #[test]
 fn cpu_continues_as_the_reference_does() {
     hold(Backend::Cpu, &["capital", "code", "story"], 32);
+}
+
+/// The whole text is read by `cargo xtask bench quality`.
+#[test]
+fn cpu_is_as_perplexed_as_the_reference() {
+    let bytes = fs::read(env::var("TANDEM_STARTER_MODEL").unwrap()).unwrap();
+    let golden = Golden::read(&fixtures().join("smollm2/perplexity.json")).unwrap();
+    let checkpoint = Checkpoint::open(Source::Gguf(File { name: "starter.gguf", bytes: &bytes })).unwrap();
+    let text = fs::read_to_string(fixtures().join("text/gpl-3.txt")).unwrap();
+    assert_eq!(tokenizer(&checkpoint).unwrap().encode_prompt(&text).unwrap(), golden.ids);
+
+    let device = Backend::Cpu.open().unwrap();
+    let options = Options { precision: Some(Precision::Exact), ..Options::default() };
+    let mut session = checkpoint.load(&device, options).unwrap();
+    let prefix = &golden.ids[..golden.prefix.tokens];
+    let rows = logits(&device, &mut *session, prefix).unwrap();
+    let mut loss = Loss::default();
+    rows.iter().zip(&prefix[1..]).for_each(|(row, next)| loss.add(row, *next));
+    let above = loss.above(Loss::of(&golden.prefix));
+    assert!(above.abs() < BAR, "{:.4}, above mlx-lm by {above}", loss.perplexity());
 }
 
 #[cfg(feature = "mlx")]

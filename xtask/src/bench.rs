@@ -1,14 +1,14 @@
 //! `cargo xtask bench`: measures speed with the programs of the `tandem-tests` package, built in release.
 //!
 //! What those programs need from elsewhere is brought here: the starter model, the `tandem` program for the time to a
-//! first token, and llama.cpp where it is to be measured beside.
+//! first token, and llama.cpp or mlx-lm where it is to be measured beside.
 
 use std::process::Command;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::error::Result;
-use crate::{peer, process, relay, starter, workspace};
+use crate::{mlx, peer, process, python, relay, starter, workspace};
 
 /// What `cargo xtask bench` can be told.
 #[derive(Args, Clone, Debug)]
@@ -22,7 +22,9 @@ pub(crate) struct Options {
 enum Target {
     /// How fast the CPU backend runs a model.
     Cpu(Cpu),
-    /// How far the `fast` arithmetic's predictions are from those of `exact`.
+    /// How fast the MLX backend runs a short prompt and a few tokens.
+    Mlx(Mlx),
+    /// How far the `fast` arithmetic's predictions are from those of `exact`, and these from mlx-lm's.
     Quality(relay::Options),
 }
 
@@ -39,7 +41,25 @@ struct Cpu {
     arguments: Vec<String>,
 }
 
-/// What can be measured against.
+#[derive(Args, Clone, Debug)]
+struct Mlx {
+    /// Measure in turns with this program, for which a Python environment is set up on the first call.
+    #[arg(long, value_enum)]
+    against: Option<MlxPeer>,
+    /// Further arguments of the program itself, after `--` (`-- --help` shows them).
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// What MLX can be measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MlxPeer {
+    /// <https://github.com/ml-explore/mlx-lm>
+    #[value(name = "mlx-lm")]
+    MlxLm,
+}
+
+/// What the CPU can be measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Peer {
     /// <https://github.com/ggml-org/llama.cpp>
@@ -51,6 +71,7 @@ enum Peer {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.target {
         Target::Cpu(options) => cpu(options),
+        Target::Mlx(options) => mlx(options),
         Target::Quality(options) => relay::run("quality", options),
     }
 }
@@ -68,5 +89,19 @@ fn cpu(options: &Cpu) -> Result<()> {
     bench.arg("cpu").arg("--program").arg(workspace::release_program("tandem")?);
     bench.args(isa.iter().flat_map(|isa| ["--isa", isa]));
     bench.args(peer.iter().flat_map(|peer| ["--peer".as_ref(), peer.as_os_str()]));
+    process::run(bench.env(starter::VARIABLE, model).args(&options.arguments))
+}
+
+fn mlx(options: &Mlx) -> Result<()> {
+    let model = starter::fetch()?;
+    let python = match options.against {
+        Some(MlxPeer::MlxLm) => Some(python::environment("mlx-lm")?),
+        None => None,
+    };
+    mlx::run(&mlx::Options::default())?;
+    let features = ["--features", "mlx", "--bin", "bench"];
+    process::run(workspace::cargo(["build", "--release", "--package", "tandem-tests"]).args(features))?;
+    let mut bench = Command::new(workspace::release_program("bench")?);
+    bench.arg("mlx").args(python.iter().flat_map(|python| ["--python".as_ref(), python.as_os_str()]));
     process::run(bench.env(starter::VARIABLE, model).args(&options.arguments))
 }

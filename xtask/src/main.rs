@@ -7,6 +7,7 @@ mod debian;
 mod demo;
 mod error;
 mod mlx;
+mod parity;
 mod peer;
 #[cfg(test)]
 mod policy;
@@ -44,9 +45,9 @@ enum Task {
     Test(suite::Options),
     /// Set up MLX on Linux (on macOS there is nothing to set up).
     Mlx(mlx::Options),
-    /// Compare this engine's tokens with those of reference implementations.
-    Parity(relay::Options),
-    /// Measure speed, alone or in turns with llama.cpp, and what the fast arithmetic costs in quality.
+    /// Hold models to the numbers that mlx-lm computes with the same files, or make those numbers anew.
+    Parity(parity::Options),
+    /// Measure speed, alone or in turns with llama.cpp or mlx-lm, and what the fast arithmetic costs in quality.
     Bench(bench::Options),
     /// Show that the conformance suite notices wrong tensor operations.
     Mutants(relay::Options),
@@ -67,7 +68,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Demo(options) => demo::run(options),
         Task::Test(options) => suite::run(options),
         Task::Mlx(options) => mlx::run(options),
-        Task::Parity(options) => relay::run("parity", options),
+        Task::Parity(options) => parity::run(options),
         Task::Bench(options) => bench::run(options),
         Task::Mutants(options) => relay::run("mutants", options),
     }

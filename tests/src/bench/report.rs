@@ -1,7 +1,7 @@
 //! Medians and ratios, as a table for people and as JSON.
 
-use serde_json::{Value, json};
-use std::fmt::Write;
+use serde_json::{Map, Value, json};
+use std::fmt::{self, Write};
 
 /// The runs of one measurement, ours and the peer's in turns.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,34 @@ impl Row {
     pub fn ratio(&self) -> Option<f64> {
         Some(median(&self.ours)? / median(&self.peer)?)
     }
+
+    /// Each run of ours through the peer's next to it.
+    pub fn paired(&self) -> Option<Spread> {
+        let ratios: Vec<_> = self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours / peer).collect();
+        let (low, high) = extremes(&ratios);
+        Some(Spread { median: median(&ratios)?, low, high, runs: ratios.len() })
+    }
+}
+
+/// Ratios of runs in turns, and how far they scatter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    low: f64,
+    high: f64,
+    runs: usize,
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, low, high, runs } = self;
+        write!(f, "median ratio {median:.2}, between {low:.2} and {high:.2} in {runs} turns")
+    }
+}
+
+fn extremes(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(*value), high.max(*value)))
 }
 
 /// The middle of some numbers, or of the middle two.
@@ -38,14 +66,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// A measurement's figures with their spread.
 fn cell(values: &[f64]) -> String {
     let Some(middle) = median(values) else { return "-".to_owned() };
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(0.0, f64::max);
+    let (low, high) = extremes(values);
     format!("{middle:.1} ({low:.0} to {high:.0})")
 }
 
 /// The table's first line.
-pub fn head() -> String {
-    format!("{:<40} {:>22} {:>22} {:>7}", "", "tandem", "llama.cpp", "ratio")
+pub fn head(peer: &str) -> String {
+    format!("{:<40} {:>22} {peer:>22} {:>7}", "", "tandem", "ratio")
 }
 
 /// A line of the table; `compared` says whether the ratio is shown.
@@ -57,8 +84,8 @@ pub fn line(row: &Row, compared: bool) -> String {
 }
 
 /// The table.
-pub fn table(rows: &[Row], compared: bool) -> String {
-    let mut text = head() + "\n";
+pub fn table(peer: &str, rows: &[Row], compared: bool) -> String {
+    let mut text = head(peer) + "\n";
     for row in rows {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{}", line(row, compared));
@@ -67,10 +94,16 @@ pub fn table(rows: &[Row], compared: bool) -> String {
 }
 
 /// The same as JSON.
-pub fn json(rows: &[Row], compared: bool) -> Value {
+pub fn json(peer: &str, rows: &[Row], compared: bool) -> Value {
     let row = |row: &Row| {
         let ratio = row.ratio().filter(|_| compared);
-        json!({"name": row.name, "unit": row.unit, "tandem": row.ours, "llama.cpp": row.peer, "ratio": ratio})
+        let mut fields = Map::new();
+        fields.insert("name".to_owned(), json!(row.name));
+        fields.insert("unit".to_owned(), json!(row.unit));
+        fields.insert("tandem".to_owned(), json!(row.ours));
+        fields.insert(peer.to_owned(), json!(row.peer));
+        fields.insert("ratio".to_owned(), json!(ratio));
+        Value::Object(fields)
     };
     rows.iter().map(row).collect()
 }
@@ -92,8 +125,15 @@ mod tests {
     }
 
     #[test]
+    fn turns_are_compared_one_by_one() {
+        let row = Row { peer: vec![10.0, 10.0, 40.0], ..row() };
+        let spread = row.paired().unwrap();
+        assert_eq!(spread.to_string(), "median ratio 1.00, between 0.50 and 3.00 in 3 turns");
+    }
+
+    #[test]
     fn the_table_shows_medians_spreads_and_ratios() {
-        insta::assert_snapshot!(table(&[row()], true), @r"
+        insta::assert_snapshot!(table("llama.cpp", &[row()], true), @r"
                                                                  tandem              llama.cpp   ratio
         prefill 512, tok/s                              20.0 (10 to 30)        10.0 (10 to 10)    2.00
         ");
@@ -102,7 +142,7 @@ mod tests {
     #[test]
     fn a_doubtful_peer_has_no_ratio() {
         assert!(line(&row(), false).ends_with("10.0 (10 to 10)       -"));
-        assert_eq!(json(&[row()], false)[0]["ratio"], Value::Null);
-        assert_eq!(json(&[row()], true)[0]["ratio"], json!(2.0));
+        assert_eq!(json("llama.cpp", &[row()], false)[0]["ratio"], Value::Null);
+        assert_eq!(json("llama.cpp", &[row()], true)[0]["ratio"], json!(2.0));
     }
 }

@@ -18,6 +18,9 @@ use tandem_backend_cpu::{Options as CpuOptions, isa::Isa};
 use tandem_contracts::tensor::{Device, Precision};
 use tandem_models::{Checkpoint, Options, Source, weights::File};
 
+/// Who is measured beside us.
+const PEER: &str = "llama.cpp";
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -57,7 +60,7 @@ pub fn run(plan: &Plan) -> Result<()> {
         println!("llama.cpp {build}, sha256 {hash}\n  {}", instructions.join(" "));
         doubt = identity.as_ref().and_then(|identity| identity.doubt(needed(isa)));
     }
-    println!("\n{}", report::head());
+    println!("\n{}", report::head(PEER));
     let mut rows = start(plan, doubt.is_none())?;
     let mut share = None;
     let mut counts = vec![plan.threads.get(), 1];
@@ -73,7 +76,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     }
     // Once more, as a doubt that came late takes the ratios before it away.
     if let Some(doubt) = &doubt {
-        println!("\n{}{doubt}", report::table(&rows, false));
+        println!("\n{}{doubt}", report::table(PEER, &rows, false));
     }
     if let Some(share) = &share {
         println!("\n{share}");
@@ -84,7 +87,7 @@ pub fn run(plan: &Plan) -> Result<()> {
         );
         let figures = json!({
             "model": plan.model, "threads": plan.threads, "isa": isa.name(), "precision": plan.precision(),
-            "llama.cpp": peer, "rows": report::json(&rows, doubt.is_none()),
+            "llama.cpp": peer, "rows": report::json(PEER, &rows, doubt.is_none()),
             "bandwidth": share.map(|share| json!({"decode": share.decode, "read": share.read})),
         });
         fs::write(path, format!("{figures:#}\n"))?;

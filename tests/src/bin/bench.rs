@@ -1,4 +1,4 @@
-//! `cargo xtask bench cpu`: how fast a model runs.
+//! `cargo xtask bench cpu` and `cargo xtask bench mlx`: how fast a model runs.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf};
@@ -6,7 +6,10 @@ use tandem_backend_cpu::isa::Isa;
 use tandem_contracts::tensor::Precision;
 use tandem_tests::{
     Result,
-    bench::run::{self, Plan},
+    bench::{
+        mlx,
+        run::{self, Plan},
+    },
 };
 
 /// Measures speed; ratios in one run, as machines differ and drift.
@@ -20,6 +23,25 @@ struct Arguments {
 enum Target {
     /// The CPU backend: start, prefill, decode, batches.
     Cpu(Cpu),
+    /// The MLX backend: a short prompt and a few tokens.
+    Mlx(Mlx),
+}
+
+#[derive(Debug, Parser)]
+struct Mlx {
+    /// The starter model's GGUF file.
+    #[arg(long, env = "TANDEM_STARTER_MODEL")]
+    model: PathBuf,
+    /// A Python that has mlx-lm, to be run in turns with ours
+    /// (`cargo xtask bench mlx --against mlx-lm` sets one up).
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+    /// Runs of each side; medians count.
+    #[arg(long, default_value_t = 5)]
+    repeat: usize,
+    /// Where to write the figures.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 #[derive(Debug, Parser)]
@@ -61,7 +83,15 @@ enum Arithmetic {
 }
 
 fn main() -> Result<()> {
-    let Target::Cpu(arguments) = Arguments::parse().target;
+    match Arguments::parse().target {
+        Target::Cpu(arguments) => cpu(arguments),
+        Target::Mlx(Mlx { model, python, repeat, json }) => {
+            mlx::run(&mlx::Plan { model, python, repeat: repeat.max(1), json })
+        }
+    }
+}
+
+fn cpu(arguments: Cpu) -> Result<()> {
     let default = tandem_backend_cpu::Options::default();
     run::run(&Plan {
         threads: arguments.threads.unwrap_or(default.threads),

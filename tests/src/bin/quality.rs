@@ -4,18 +4,23 @@
 //! (Kullback and Leibler, in nats, of `fast` from `exact`), and how often both find the same token most likely. Both
 //! see the same tokens before each: those of its window.
 //!
+//! On the starter model and the text of `fixtures` the perplexity of `exact` is also held to mlx-lm's.
+//!
 //! Each figure has a bar, and the program fails when one is not held.
 
 use clap::Parser;
 use std::{fmt, fs, path::PathBuf};
-use tandem_contracts::{
-    model::{AdapterSet, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted},
-    tensor::{Device, Precision, Tensor},
-    text::TokenId,
-};
+use tandem_contracts::{tensor::Precision, text::TokenId};
 use tandem_models::{Checkpoint, Options, Source, weights::File};
-use tandem_serve::text::{GgufVocabulary, Tokenizer};
-use tandem_tests::{Result, drive::log_probabilities};
+use tandem_tests::{
+    Result,
+    drive::{best, log_probabilities},
+    fixtures,
+    quality::{self, BAR, Golden, Loss, WINDOW, logits, tokenizer},
+};
+
+/// The model for which there are golden perplexities.
+const STARTER: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// Compares the `fast` arithmetic of the CPU backend with its `exact` one.
 #[derive(Debug, Parser)]
@@ -23,12 +28,12 @@ struct Arguments {
     /// A GGUF file.
     #[arg(long, env = "TANDEM_STARTER_MODEL")]
     model: PathBuf,
-    /// The text.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/text/gpl-3.txt"))]
-    text: PathBuf,
-    /// Tokens that are predicted from each other; each window starts from nothing.
-    #[arg(long, default_value_t = 512)]
-    window: usize,
+    /// The text [default: the licence in `fixtures/text`].
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// Tokens that are predicted from each other; each window starts from nothing [default: 512].
+    #[arg(long)]
+    window: Option<usize>,
     /// Only so many tokens of the text.
     #[arg(long)]
     tokens: Option<usize>,
@@ -55,7 +60,9 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let bytes = fs::read(&arguments.model)?;
     let open = || Checkpoint::open(Source::Gguf(File { name: "model.gguf", bytes: &bytes }));
-    let mut tokens = tokenizer(&open()?)?.encode_prompt(&fs::read_to_string(&arguments.text)?)?;
+    let text = arguments.text.clone().unwrap_or_else(|| fixtures().join("text/gpl-3.txt"));
+    let mut tokens = tokenizer(&open()?)?.encode_prompt(&fs::read_to_string(&text)?)?;
+    let golden = golden(&arguments, &tokens)?;
     tokens.truncate(arguments.tokens.unwrap_or(usize::MAX));
 
     let device = tandem_backend_cpu::open(tandem_backend_cpu::Options::default())?;
@@ -63,50 +70,58 @@ fn main() -> Result<()> {
         |precision| open()?.load(&device, Options { precision: Some(precision), ..Options::default() });
     let (mut exact, mut fast) = (load(Precision::Exact)?, load(Precision::Fast)?);
     let mut totals = Totals::default();
-    for window in tokens.chunks(arguments.window.max(2)) {
+    // Ours and mlx-lm's, of whole windows.
+    let mut losses = (Loss::default(), Loss::default());
+    for (index, window) in tokens.chunks(arguments.window.unwrap_or(WINDOW).max(2)).enumerate() {
         let (exact, fast) = (logits(&device, &mut *exact, window)?, logits(&device, &mut *fast, window)?);
+        let mut loss = Loss::default();
         for (position, next) in window.iter().enumerate().skip(1) {
+            loss.add(&exact[position - 1], *next);
             totals.add(&exact[position - 1], &fast[position - 1], *next as usize);
+        }
+        let own = golden.as_ref().and_then(|golden| golden.windows.get(index));
+        if let Some(own) = own.filter(|own| own.tokens == window.len()) {
+            losses = (losses.0.and(loss), losses.1.and(Loss::of(own)));
         }
     }
     let figures = totals.figures();
     print!("{figures}");
+    let near = golden.is_none() || against(losses);
+    if !near {
+        return Err("the exact arithmetic is too far from mlx-lm".into());
+    }
     if figures.hold() { Ok(()) } else { Err("the fast arithmetic is too far from the exact one".into()) }
 }
 
-fn tokenizer(checkpoint: &Checkpoint<'_>) -> Result<Tokenizer> {
-    let file = checkpoint.vocabulary().ok_or("the file carries no vocabulary")?;
-    Ok(Tokenizer::from_gguf(GgufVocabulary {
-        model: file.model.clone(),
-        pre: file.pre_tokenizer.clone(),
-        tokens: file.tokens.clone(),
-        kinds: file.token_types.clone(),
-        scores: file.scores.clone(),
-        merges: file.merges.clone(),
-        begin: file.begin,
-        end: file.end,
-        add_begin: file.add_begin,
-        ..GgufVocabulary::default()
-    })?)
+/// The golden perplexities, where they are of the same model, text and windows.
+fn golden(arguments: &Arguments, tokens: &[TokenId]) -> Result<Option<Golden>> {
+    let starter = arguments.model.file_name().is_some_and(|name| name == STARTER);
+    if !starter || arguments.text.is_some() || arguments.window.is_some() {
+        return Ok(None);
+    }
+    let golden = Golden::read(&fixtures().join("smollm2/perplexity.json"))?;
+    if golden.ids != tokens {
+        return Err("the text has other tokens than in mlx-lm".into());
+    }
+    Ok(Some(golden))
 }
 
-/// Logits behind every token of a window.
-fn logits(device: &Device, session: &mut dyn Session, window: &[TokenId]) -> Result<Vec<Vec<f32>>> {
-    let slot = Slot(0);
-    session.open(slot, &StatePolicy::Plain, None)?;
-    let row = RowStep {
-        slot,
-        position: 0,
-        tokens: TokenSource::Ids(window.to_vec()),
-        wanted: Wanted::All,
-        adapters: AdapterSet::BASE,
-    };
-    let stepped = session.step(&Step { rows: vec![row] })?;
-    let logits = stepped.logits.ok_or("the step gave no logits")?;
-    device.eval(&stepped.touched.iter().chain([&logits]).collect::<Vec<&Tensor>>())?;
-    drop(session.close(slot)?);
-    let width = session.capabilities().vocabulary;
-    Ok(logits.to_vec::<f32>()?.chunks(width).map(<[f32]>::to_vec).collect())
+/// Shows both perplexities; whether they are close enough.
+fn against((exact, golden): (Loss, Loss)) -> bool {
+    let above = exact.above(golden);
+    let held = above.abs() <= quality::BAR;
+    println!("{}", line(exact.perplexity(), golden.perplexity(), held));
+    held
+}
+
+fn line(exact: f64, golden: f64, held: bool) -> String {
+    let mark = if held { "held" } else { "BROKEN" };
+    let change = format!("{:+.4}%", 100.0 * (exact / golden - 1.0));
+    let bar = format!("within {}%", 100.0 * BAR);
+    format!(
+        "exact {exact:.4}, mlx-lm {golden:.4}\n{:<24} {change:>10} {bar:>12} {mark}",
+        "exact against mlx-lm"
+    )
 }
 
 impl Totals {
@@ -117,7 +132,7 @@ impl Totals {
         self.fast -= f64::from(fast[next]);
         self.divergence +=
             exact.iter().zip(&fast).map(|(p, q)| f64::from(*p).exp() * f64::from(p - q)).sum::<f64>();
-        self.agreement += usize::from(tandem_tests::drive::best(&exact) == tandem_tests::drive::best(&fast));
+        self.agreement += usize::from(best(&exact) == best(&fast));
     }
 
     fn figures(&self) -> Figures {
@@ -199,6 +214,14 @@ mod tests {
         assert_eq!(Figures { fast: 7.95, ..good }.bars(), [false, true, true]);
         assert_eq!(Figures { divergence: 0.006, ..good }.bars(), [true, false, true]);
         assert_eq!(Figures { agreement: f64::NAN, ..good }.bars(), [true, true, false]);
+    }
+
+    #[test]
+    fn the_perplexities_stand_beside_the_bar() {
+        insta::assert_snapshot!(line(8.0, 8.004, true), @r"
+        exact 8.0000, mlx-lm 8.0040
+        exact against mlx-lm       -0.0500%  within 0.1% held
+        ");
     }
 
     #[test]

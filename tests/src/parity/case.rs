@@ -1,5 +1,6 @@
 //! One golden model: its files, and what mlx-lm computed with them.
 
+use super::complete;
 use crate::Result;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
@@ -16,6 +17,8 @@ use tandem_models::{Checkpoint, Source, weights::File};
 pub struct Case {
     /// Name of the folder.
     pub name: String,
+    /// What its configuration calls the architecture.
+    pub family: String,
     model: Model,
     /// Greedy runs by name of their prompt.
     pub greedy: BTreeMap<String, Greedy>,
@@ -34,6 +37,20 @@ pub struct Case {
 enum Model {
     Folder { config: Vec<u8>, weights: Vec<u8> },
     Gguf(Vec<u8>),
+}
+
+/// What is read of a model's configuration here.
+#[derive(Deserialize)]
+struct Config {
+    model_type: String,
+}
+
+/// What a case's `goldens.json` holds.
+#[derive(Debug, Deserialize)]
+pub(super) struct Goldens {
+    pub(super) greedy: BTreeMap<String, Greedy>,
+    #[serde(default)]
+    pub(super) runs: BTreeMap<String, Run>,
 }
 
 /// A prompt and its greedy answer.
@@ -109,24 +126,19 @@ impl Case {
     }
 
     fn with_model(folder: &Path, named: &Path, model: Model) -> Result<Self> {
-        #[derive(Deserialize)]
-        struct Goldens {
-            greedy: BTreeMap<String, Greedy>,
-            #[serde(default)]
-            runs: BTreeMap<String, Run>,
-        }
-        let goldens: Goldens = serde_json::from_slice(&bytes(&folder.join("goldens.json"))?)?;
         let arrays = bytes(&folder.join("goldens.safetensors"))?;
         let arrays = SafeTensors::deserialize(&arrays)?;
+        let goldens = complete::goldens(&bytes(&folder.join("goldens.json"))?, &arrays)?;
         let mut run_log_probabilities = BTreeMap::new();
         for name in goldens.runs.keys() {
-            let array = format!("logprobs_{name}");
-            if arrays.names().contains(&array.as_str()) {
+            if let Some(array) = complete::array(name).into_iter().find(|it| arrays.tensor(it).is_ok()) {
                 run_log_probabilities.insert(name.clone(), rows(&arrays, &array)?);
             }
         }
+        let config: Config = serde_json::from_slice(&bytes(&folder.join("config.json"))?)?;
         Ok(Self {
             name: named.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            family: config.model_type,
             model,
             greedy: goldens.greedy,
             runs: goldens.runs,
@@ -167,7 +179,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Rows of a matrix of floats.
-fn rows(arrays: &SafeTensors<'_>, name: &str) -> Result<Vec<Vec<f32>>> {
+pub(super) fn rows(arrays: &SafeTensors<'_>, name: &str) -> Result<Vec<Vec<f32>>> {
     let view = arrays.tensor(name)?;
     let &[_, width] = view.shape() else { return Err(format!("{name} must be a matrix").into()) };
     if view.dtype() != Dtype::F32 || width == 0 {

@@ -4,7 +4,7 @@
 //!   fixtures/tiny/NAME --Case::read--> config, weights, goldens
 //!                                         | check::run(case, device, tolerance)
 //!                                         v
-//!                                      Report --table::render--> one line of the table
+//!                                      Report --report::render--> one line of the table
 //! ```
 //!
 //! The margin rule: a token is held against the golden one as long as both agree; where they part, it is a breach if
@@ -12,11 +12,16 @@
 //! that run otherwise. The share of compared tokens is part of every report.
 
 mod case;
+mod change;
 mod check;
+mod complete;
+mod kind;
 mod report;
 mod tolerance;
 
 pub use case::{Case, Greedy, cases};
+pub use change::{Change, changes};
 pub use check::run;
+pub use kind::Kind;
 pub use report::{Report, json, render};
 pub use tolerance::{Tolerance, Tolerances};

@@ -1,4 +1,6 @@
 //! How far numbers may be from the goldens, and why: `fixtures/parity.toml`.
+//!
+//! Invariant: whatever is wider than the bar of its backend says why, family by family.
 
 use crate::{Result, device::Backend};
 use serde::Deserialize;
@@ -6,12 +8,16 @@ use std::{fs, path::Path};
 
 /// The tolerances of all backends.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tolerances {
     tolerance: Vec<Tolerance>,
+    #[serde(default)]
+    exception: Vec<Exception>,
 }
 
 /// What one backend is held to.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tolerance {
     backend: String,
     /// Largest difference of a logit or log-probability.
@@ -24,6 +30,17 @@ pub struct Tolerance {
     pub reason: String,
 }
 
+/// Families that one backend holds to another bar.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exception {
+    backend: String,
+    /// As their configurations call them.
+    families: Vec<String>,
+    logit_error: f32,
+    reason: String,
+}
+
 impl Tolerances {
     /// Reads the file.
     ///
@@ -31,16 +48,76 @@ impl Tolerances {
     /// It is missing or malformed.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(toml::from_str(&text)?)
+        Self::parse(&text)
     }
 
-    /// The tolerance of a backend.
+    fn parse(text: &str) -> Result<Self> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// The tolerance of a family on a backend.
     ///
     /// # Errors
-    /// None is stated.
-    pub fn of(&self, backend: Backend) -> Result<&Tolerance> {
+    /// None is stated, or a family stands in several exceptions.
+    pub fn of(&self, backend: Backend, family: &str) -> Result<Tolerance> {
         let name = backend.to_string();
         let found = self.tolerance.iter().find(|tolerance| tolerance.backend == name);
-        found.ok_or_else(|| format!("no tolerance is stated for backend: {name}").into())
+        let mut tolerance =
+            found.cloned().ok_or_else(|| format!("no tolerance is stated for backend: {name}"))?;
+        let names = |it: &&Exception| it.backend == name && it.families.iter().any(|own| own == family);
+        match &self.exception.iter().filter(names).collect::<Vec<_>>()[..] {
+            [] => {}
+            [one] => {
+                tolerance.logit_error = one.logit_error;
+                tolerance.reason.clone_from(&one.reason);
+            }
+            _ => return Err(format!("several tolerances are stated for {name} and family: {family}").into()),
+        }
+        Ok(tolerance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    const TEXT: &str = r#"
+        [[tolerance]]
+        backend = "mlx"
+        logit_error = 1e-5
+        code_error = 1e-2
+        margin = 1e-3
+        reason = "one"
+
+        [[exception]]
+        backend = "mlx"
+        families = ["llama", "qwen3"]
+        logit_error = 5e-5
+        reason = "two"
+    "#;
+
+    #[test]
+    fn an_exception_replaces_the_bar_of_its_families() {
+        let tolerances = Tolerances::parse(TEXT).unwrap();
+        let error = |family| tolerances.of(Backend::Mlx, family).unwrap().logit_error;
+        assert_eq!((error("mistral"), error("qwen3")), (1e-5, 5e-5));
+        assert!(tolerances.of(Backend::Cpu, "llama").is_err());
+    }
+
+    #[test]
+    fn two_exceptions_for_one_family_are_an_error() {
+        let again = TEXT[TEXT.find("[[exception]]").unwrap()..].to_owned();
+        let tolerances = Tolerances::parse(&format!("{TEXT}\n{again}")).unwrap();
+        assert!(tolerances.of(Backend::Mlx, "llama").is_err());
+        assert!(tolerances.of(Backend::Mlx, "mistral").is_ok());
+    }
+
+    #[test]
+    fn the_stated_bars_are_those_of_the_project() {
+        let tolerances = Tolerances::read(&fixtures().join("parity.toml")).unwrap();
+        assert!(tolerances.of(Backend::Cpu, "any").unwrap().logit_error <= 2e-4);
+        assert!(tolerances.of(Backend::Mlx, "any").unwrap().logit_error <= 1e-5);
+        assert!(tolerances.exception.iter().all(|it| it.reason.len() > 40 && it.logit_error <= 1e-4));
     }
 }

@@ -4,7 +4,7 @@
 //! attended as it is. Here precision is a function of position; the same follows with the threshold at the end of that
 //! call, and prompts fed as mlx-lm feeds them: all but the last token at once, then token by token.
 
-use super::{Answers, Checks, LONGEST, Run};
+use super::{Answers, Checks, Kind, LONGEST, Run};
 use crate::{
     Result,
     drive::{Driver, Logits, best, log_probabilities},
@@ -41,6 +41,11 @@ impl Checks<'_> {
     pub(super) fn caches(&mut self) -> Result<()> {
         let case = self.case;
         for (name, run) in &case.runs {
+            let kind =
+                Kind::of(name).ok_or_else(|| format!("{}: no check for the run: {name}", case.name))?;
+            if !self.wants(kind) {
+                continue;
+            }
             match &run.tokens {
                 Answers::Batch(answers) => {
                     for (prompt, tokens) in answers {
