@@ -95,6 +95,8 @@ goldens! {
     state_spaces: "mamba2",
     short_convolutions: "lfm2",
     delta_nets_and_gated_heads: "qwen3_5",
+    delta_nets_joined_by_key_head: "qwen3_next",
+    delta_nets_and_experts_in_company: "qwen3_5_moe",
 }
 
 #[test]

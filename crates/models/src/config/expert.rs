@@ -14,6 +14,8 @@ pub struct ExpertConfig {
     pub width: usize,
     /// Whether shares are of the chosen experts alone, so that they sum to 1.
     pub normalised: bool,
+    /// Width of a gated unit that every token has besides, where there is one.
+    pub company: Option<usize>,
 }
 
 /// Names of these fields, which families do not share.
@@ -37,6 +39,7 @@ impl ExpertConfig {
             chosen: count(names.chosen, all as u64)?,
             width: count(names.width, WIDEST)?,
             normalised: true,
+            company: None,
         })
     }
 }

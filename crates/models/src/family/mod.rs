@@ -19,6 +19,7 @@ mod olmo;
 mod phi;
 mod qwen;
 mod qwen3_5;
+mod qwen3_next;
 
 use crate::{
     config::{Config, Fields},
@@ -42,7 +43,7 @@ pub(crate) struct Family {
     pub(crate) declare: fn(&Config) -> Declaration,
 }
 
-static FAMILIES: [&Family; 22] = [
+static FAMILIES: [&Family; 24] = [
     &cohere::COHERE2,
     &gemma::GEMMA2,
     &gemma::GEMMA3_TEXT,
@@ -63,7 +64,9 @@ static FAMILIES: [&Family; 22] = [
     &qwen::QWEN2,
     &qwen::QWEN3,
     &qwen3_5::QWEN3_5,
+    &qwen3_5::QWEN3_5_MOE,
     &qwen::QWEN3_MOE,
+    &qwen3_next::QWEN3_NEXT,
     &llama::SMOLLM3,
 ];
 

@@ -1,11 +1,15 @@
-//! Qwen3.5's text model: gated delta nets, and in every fourth block attention whose heads are gated and rotated in part.
+//! Qwen3.5's text model: Qwen3-Next's layers with projections apart, and in its smaller models gated units in the place
+//! of experts.
 
-use super::{Family, llama::LLAMA};
+use super::{
+    Family,
+    llama::LLAMA,
+    qwen3_next::{gated, read_company, read_nets},
+};
 use crate::{
-    config::{Config, DeltaConfig, Fields, RecurrenceConfig, read_interval},
+    config::{Config, Fields, MOST},
     dense::Declaration,
     error::Result,
-    layer::HeadNorms,
 };
 
 /// `qwen3_5`.
@@ -30,9 +34,12 @@ pub(crate) const QWEN3_5: Family = Family {
         ("partial_rotary_factor", 0.25),
     ],
     read,
-    declare: |config| inside(Declaration::below(config, "language_model.")),
+    declare,
     ..LLAMA
 };
+
+/// `qwen3_5_moe`.
+pub(crate) const QWEN3_5_MOE: Family = Family { name: "qwen3_5_moe", ..QWEN3_5 };
 
 /// Parts of names of what stands around the text model: what sees, and what guesses more than one token.
 const AROUND: [&str; 3] = ["vision_tower", "model.visual", "mtp."];
@@ -45,23 +52,18 @@ const RENAMED: [(&str, &str); 3] = [
 ];
 
 fn read(fields: Fields<'_>, config: &mut Config) -> Result<()> {
-    config.recurrence = Some(RecurrenceConfig::Delta(DeltaConfig::read(fields)?));
-    read_interval(fields, &mut config.layers)
+    read_nets(fields, config)?;
+    match fields.whole("num_experts", MOST)? {
+        None | Some(0) => Ok(()),
+        Some(_) => read_company(fields, config, true),
+    }
 }
 
 /// The text model inside one that also sees.
-fn inside(declaration: Declaration) -> Declaration {
-    let mut declaration = gate_heads(declaration);
+fn declare(config: &Config) -> Declaration {
+    let mut declaration = gated(Declaration::below(config, "language_model."), config);
     declaration.unneeded.extend(AROUND.map(str::to_owned));
     declaration.renamed = &RENAMED;
     declaration.lacks_one = |weights| weights.has_middle_axis();
     declaration
-}
-
-/// Attention as both generations have it.
-fn gate_heads(declaration: Declaration) -> Declaration {
-    declaration.with_blocks(|block| {
-        block.attention.head_norms = HeadNorms::Each;
-        block.attention.gated = true;
-    })
 }

@@ -1,6 +1,7 @@
 //! Tests of what families read from their configurations, and of which tensors they ask for.
 
 mod expert;
+mod state;
 
 use super::*;
 use crate::{
@@ -228,58 +229,7 @@ fn gemma4_that_cannot_be_is_refused() {
     assert_eq!(gemma4(json!({ "hidden_size_per_layer_input": 0 })).unwrap().layer_inputs, None);
 }
 
-/// The sample of a family with states: its configuration with other fields.
-fn recurrent(index: usize, more: Value) -> Result<Config> {
-    let mut config = (sample::RECURRENT[index].config)();
-    let text = if index == 2 { &mut config["text_config"] } else { &mut config };
-    text.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Config::from_json(config.to_string().as_bytes())
-}
-
-#[test]
-fn families_say_which_layers_carry_states() {
-    let layers = |index, more| {
-        let config = recurrent(index, more).unwrap();
-        config.layers.iter().map(|layer| layer.recurrent).collect::<Vec<_>>()
-    };
-    assert_eq!(layers(0, json!({})), [true, true]);
-    assert_eq!(layers(1, json!({})), [true, false, true]);
-    assert_eq!(layers(1, json!({ "full_attn_idxs": [0, 2] })), [false, true, false]);
-    let listed = json!(["full_attention", "conv", "conv"]);
-    assert_eq!(layers(1, json!({ "full_attn_idxs": null, "layer_types": listed })), [false, true, true]);
-    assert_eq!(layers(2, json!({})), [true, false, true]);
-    let listed = json!(["linear_attention", "linear_attention", "full_attention"]);
-    assert_eq!(layers(2, json!({ "layer_types": listed })), [true, true, false]);
-
-    let message = |index, more| recurrent(index, more).unwrap_err().to_string();
-    assert_eq!(
-        message(1, json!({ "full_attn_idxs": [3] })),
-        "full_attn_idxs must be indices of layers, has: 3"
-    );
-    assert_eq!(message(1, json!({ "full_attn_idxs": null })), "the configuration lacks: layer_types");
-    assert_eq!(
-        message(2, json!({ "full_attention_interval": 0 })),
-        "full_attention_interval must be a whole number from 1 to 4096, got: 0"
-    );
-    assert_eq!(message(0, json!({ "num_heads": null })), "the configuration lacks: num_heads");
-    let llama = read("llama", json!({ "layer_types": ["full_attention", "conv"] })).unwrap_err();
-    assert_eq!(llama.to_string(), "layers without attention are not known of this family: llama");
-}
-
-#[test]
-fn inner_widths_of_lfm2_are_adjusted() {
-    let width = |more| recurrent(1, more).unwrap().layers[0].intermediate;
-    assert_eq!(width(json!({})), 24);
-    assert_eq!(width(json!({ "block_ff_dim": 12 })), 12);
-    let adjusted = |factor: Value| {
-        width(json!({ "block_ff_dim": 100, "block_auto_adjust_ff_dim": true, "block_multiple_of": 16,
-            "block_ffn_dim_multiplier": factor }))
-    };
-    // Two thirds of 100 are 66.
-    assert_eq!([adjusted(Value::Null), adjusted(json!(1.5))], [80, 112]);
-}
-
-/// Loads a family with states and gives the logits of a few tokens.
+/// Loads a model and gives the logits of a few tokens.
 fn logits(config: &Value, weights: &BTreeMap<String, sample::Floats>) -> Vec<f32> {
     let mut session = sample::load(config, weights, &fake::open(), Options::default()).unwrap();
     session.open(Slot(0), &StatePolicy::Plain, None).unwrap();
@@ -291,42 +241,4 @@ fn logits(config: &Value, weights: &BTreeMap<String, sample::Floats>) -> Vec<f32
         adapters: AdapterSet::BASE,
     };
     session.step(&Step { rows: vec![row] }).unwrap().logits.unwrap().to_vec().unwrap()
-}
-
-#[test]
-fn files_of_the_authors_are_read_as_those_of_mlx() {
-    for model in &sample::RECURRENT {
-        let (config, mlx) = ((model.config)(), (model.weights)());
-        let norms = ["layernorm.weight", "model.norm.weight", "q_norm.weight", "k_norm.weight"];
-        let delta = config["model_type"] == "qwen3_5";
-        let mut original: BTreeMap<_, _> = mlx.clone();
-        for (name, tensor) in &mut original {
-            if let [channels, taps, 1] = tensor.shape[..] {
-                tensor.shape = vec![channels, 1, taps];
-            } else if delta && norms.iter().any(|end| name.ends_with(end)) {
-                // Weights around 1 lose nothing by it.
-                tensor.values.iter_mut().for_each(|value| *value -= 1.0);
-            }
-        }
-        if delta {
-            let renamed = |name: &str| name.replace("language_model.model.", "model.language_model.");
-            original = original.into_iter().map(|(name, tensor)| (renamed(&name), tensor)).collect();
-            for name in ["model.visual.blocks.0.attn.qkv.weight", "mtp.fc.weight"] {
-                original.insert(name.to_owned(), sample::Floats { shape: vec![1], values: vec![0.0] });
-            }
-        }
-        assert_eq!(logits(&config, &original), logits(&config, &mlx), "{config}");
-    }
-}
-
-#[test]
-fn names_that_become_one_are_refused() {
-    let (config, mut weights) = ((sample::RECURRENT[2].config)(), (sample::RECURRENT[2].weights)());
-    let twice = weights["language_model.model.norm.weight"].clone();
-    weights.insert("model.norm.weight".to_owned(), twice);
-    let error = sample::load(&config, &weights, &fake::open(), Options::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "model.safetensors: tensor model.norm.weight: is there twice, also as: language_model.model.norm.weight"
-    );
 }

@@ -14,13 +14,15 @@ pub(crate) struct Recurrent {
 }
 
 /// One of each family.
-pub(crate) const RECURRENT: [Recurrent; 3] = [
+pub(crate) const RECURRENT: [Recurrent; 4] = [
     Recurrent { config: state_space, weights: state_space_weights, layers: (2, 2) },
     Recurrent { config: short, weights: short_weights, layers: (2, 3) },
     Recurrent { config: delta, weights: delta_weights, layers: (2, 3) },
+    Recurrent { config: joined, weights: joined_weights, layers: (2, 3) },
 ];
 
 const HIDDEN: usize = 32;
+const EXPERTS: usize = 4;
 
 fn with_common(own: Value) -> Value {
     let mut config = json!({ "hidden_size": HIDDEN, "intermediate_size": 24, "num_attention_heads": 2,
@@ -116,6 +118,58 @@ fn delta_weights() -> BTreeMap<String, Floats> {
         }
     }
     draw.weights
+}
+
+/// The same with projections joined by key head, and experts in company.
+fn joined() -> Value {
+    let mut config = delta()["text_config"].take();
+    let own = json!({ "model_type": "qwen3_next", "rope_theta": 100_000, "norm_topk_prob": true, "num_experts": EXPERTS,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 12 });
+    config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+    config
+}
+
+fn joined_weights() -> BTreeMap<String, Floats> {
+    let mut weights: BTreeMap<_, _> = delta_weights()
+        .into_iter()
+        .filter(|(name, _)| !name.contains(".mlp."))
+        .map(|(name, tensor)| (name.replace("language_model.", ""), tensor))
+        .collect();
+    for layer in [0, 2] {
+        let name = |part| format!("model.layers.{layer}.linear_attn.in_proj_{part}.weight");
+        let [qkv, z, b, a] = ["qkv", "z", "b", "a"].map(|part| weights.remove(&name(part)).unwrap());
+        // Two key heads of 6, each with two value heads of 5.
+        let wide = |head: usize| {
+            let (key, value) = (6 * head, 10 * head);
+            [(&qkv, key, 6), (&qkv, 12 + key, 6), (&qkv, 24 + value, 10), (&z, value, 10)]
+        };
+        let narrow = |head: usize| [(&b, 2 * head, 2), (&a, 2 * head, 2)];
+        weights.insert(name("qkvz"), rows(&[wide(0), wide(1)].concat()));
+        weights.insert(name("ba"), rows(&[narrow(0), narrow(1)].concat()));
+    }
+    let mut draw = Draw::new();
+    for layer in 0..3 {
+        let path = format!("model.layers.{layer}.mlp");
+        draw.add(&format!("{path}.gate.weight"), &[EXPERTS, HIDDEN]);
+        draw.add(&format!("{path}.shared_expert_gate.weight"), &[1, HIDDEN]);
+        for name in ["gate", "up"] {
+            draw.add(&format!("{path}.switch_mlp.{name}_proj.weight"), &[EXPERTS, 8, HIDDEN]);
+            draw.add(&format!("{path}.shared_expert.{name}_proj.weight"), &[12, HIDDEN]);
+        }
+        draw.add(&format!("{path}.switch_mlp.down_proj.weight"), &[EXPERTS, HIDDEN, 8]);
+        draw.add(&format!("{path}.shared_expert.down_proj.weight"), &[HIDDEN, 12]);
+    }
+    weights.extend(draw.weights);
+    weights
+}
+
+/// Rows of several matrices, so many from one on of each.
+fn rows(parts: &[(&Floats, usize, usize)]) -> Floats {
+    let row = |&(matrix, start, count): &(&Floats, usize, usize)| {
+        matrix.values[start * HIDDEN..(start + count) * HIDDEN].to_vec()
+    };
+    let values: Vec<f32> = parts.iter().flat_map(row).collect();
+    Floats { shape: vec![values.len() / HIDDEN, HIDDEN], values }
 }
 
 fn delta_net(draw: &mut Draw, path: &str) {

@@ -86,6 +86,11 @@ impl<'a> Weights<'a> {
         Ok(())
     }
 
+    /// Whether a tensor has that part in its name.
+    pub(crate) fn has_part(&self, part: &str) -> bool {
+        self.entries.keys().any(|name| name.contains(part))
+    }
+
     /// Whether a convolution of each channel by itself has its axis of one input in the middle, as PyTorch keeps it:
     /// MLX's converter puts it last.
     pub(crate) fn has_middle_axis(&self) -> bool {

@@ -15,14 +15,14 @@ use tandem_contracts::fake;
 #[test]
 fn experts_are_read_under_each_familys_names() {
     let config = read("mixtral", json!({ "rope_scaling": { "type": "linear", "factor": 2.0 } })).unwrap();
-    let extents = ExpertConfig { count: 8, chosen: 2, width: 64, normalised: true };
+    let extents = ExpertConfig { count: 8, chosen: 2, width: 64, normalised: true, company: None };
     assert_eq!((config.experts, config.rope.scaling.clone()), (Some(extents), Scaling::None));
     assert!(declaration(&config).blocks.iter().all(is_routed));
 
     let qwen = json!({ "num_hidden_layers": 6, "num_experts": 4, "num_experts_per_tok": 4,
         "moe_intermediate_size": 16, "decoder_sparse_step": 2, "mlp_only_layers": [3] });
     let config = read("qwen3_moe", qwen).unwrap();
-    let extents = ExpertConfig { count: 4, chosen: 4, width: 16, normalised: false };
+    let extents = ExpertConfig { count: 4, chosen: 4, width: 16, normalised: false, company: None };
     assert_eq!(config.experts, Some(extents));
     let routed: Vec<_> = declaration(&config).blocks.iter().map(is_routed).collect();
     assert_eq!(routed, [false, true, false, false, false, true]);
