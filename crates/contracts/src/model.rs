@@ -121,7 +121,8 @@ impl Step {
 pub struct Stepped {
     /// `[wanted, vocabulary]` in f32, in the order of rows and of tokens; absent when no token wants logits.
     pub logits: Option<Tensor>,
-    /// Cache planes that the step has written.
+    /// Cache planes that the step has written; none where it stays open so that drafts can be taken back ([`Session::trim`]):
+    /// what its rows do next is made of those.
     pub touched: Vec<Tensor>,
     /// `i32 [rows]`, in the order of the step: 0 where keys or values of a row are not finite, or were not as they were to
     /// be stored; such a row must end. Absent where no layer keeps keys.

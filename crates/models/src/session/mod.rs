@@ -38,8 +38,6 @@ pub(crate) struct DecoderSession {
     slots: BTreeMap<Slot, usize>,
     /// The last step, where it is still open.
     window: Option<Window>,
-    /// Planes that such a step has written and that were not given out yet.
-    settled: Vec<Tensor>,
 }
 
 impl DecoderSession {
@@ -50,19 +48,19 @@ impl DecoderSession {
         capabilities: Capabilities,
         precision: Precision,
     ) -> Self {
-        let (pools, slots) = (Vec::new(), BTreeMap::new());
-        let (window, settled) = (None, Vec::new());
+        let (pools, slots, window) = (Vec::new(), BTreeMap::new(), None);
         let device = Rc::clone(device);
-        Self { device, decoder, layers, capabilities, precision, pools, slots, window, settled }
+        Self { device, decoder, layers, capabilities, precision, pools, slots, window }
     }
 
-    /// Closes a step that was left open.
+    /// Closes a step that was left open. The planes that it writes are not kept, so that the next appends find them unshared;
+    /// what its rows do next is made of them.
     ///
     /// # Errors
     /// The device's own, where layers take a part of their tokens again; the step stays open then.
     fn settle(&mut self) -> Result<()> {
         if let Some(window) = &self.window {
-            self.settled.extend(self.pools[window.pool].rows.commit(&window.keep())?);
+            self.pools[window.pool].rows.commit(&window.keep())?;
             self.window = None;
         }
         Ok(())
@@ -181,8 +179,9 @@ impl Session for DecoderSession {
 
     fn discard(&mut self, slot: Slot) {
         if let Some(index) = self.slots.remove(&slot) {
-            self.window.iter_mut().for_each(|window| window.discard(slot));
             self.pools[index].rows.discard(slot);
+            // With its last row a step is closed.
+            self.window = self.window.take().and_then(|window| window.without(slot));
         }
     }
 
@@ -225,15 +224,14 @@ impl Session for DecoderSession {
         let forward = self.run(pool, &plan);
         let rows = self.pools[pool].rows.as_mut();
         let Forward { logits, sound } = forward.inspect_err(|_| rows.roll_back())?;
-        let mut touched = std::mem::take(&mut self.settled);
         self.window = Window::of(step, pool).filter(|_| self.carries_states());
         if self.window.is_some() {
-            return Ok(Stepped { logits, touched, sound });
+            return Ok(Stepped { logits, touched: Vec::new(), sound });
         }
         let rows = self.pools[pool].rows.as_mut();
         let keep: Vec<usize> = plan.parts.iter().map(|Part { tokens, .. }| tokens.len()).collect();
         // Every layer appended to every row, so that this succeeds.
-        touched.extend(rows.commit(&keep)?);
+        let touched = rows.commit(&keep).inspect_err(|_| rows.roll_back())?;
         Ok(Stepped { logits, touched, sound })
     }
 }

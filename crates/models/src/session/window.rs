@@ -42,9 +42,10 @@ impl Window {
         kept.is_some()
     }
 
-    /// Forgets a row that is gone.
-    pub(super) fn discard(&mut self, slot: Slot) {
+    /// The window without a row that is gone, if any is left.
+    pub(super) fn without(mut self, slot: Slot) -> Option<Self> {
         self.rows.retain(|row| row.slot != slot);
+        (!self.rows.is_empty()).then_some(self)
     }
 
     /// How many tokens of each row count, in the step's order.

@@ -189,9 +189,23 @@ fn a_step_after_a_window_is_held_to_what_was_kept() {
     assert!(session.step(&Step { rows: window }).unwrap().touched.is_empty());
     session.trim(Slot(0), 2).unwrap();
     assert_eq!(kind(session.step(&Step { rows: vec![part(0, 3, &[4], Wanted::Last)] })), ErrorKind::State);
-    // What the window has written is given with the next step's: two states and a layer's keys and values, twice.
+    // Two states and a layer's keys and values.
     let stepped = session.step(&Step { rows: vec![part(0, 2, &[4], Wanted::Last)] }).unwrap();
-    assert_eq!(stepped.touched.len(), 2 * (2 * 2 + 2));
+    assert_eq!(stepped.touched.len(), 2 * 2 + 2);
+}
+
+#[test]
+fn a_window_whose_rows_are_all_gone_is_closed() {
+    for device in [fake::open(), fake::open_for_shared_planes()] {
+        let mut session = open(&RECURRENT[2], &device, None);
+        session.open(Slot(0), &PLAIN, None).unwrap();
+        run(session.as_mut(), vec![part(0, 0, &[1, 2, 3], Wanted::All)]);
+        session.discard(Slot(0));
+        session.open(Slot(1), &PLAIN, None).unwrap();
+        let got = run(session.as_mut(), vec![part(1, 0, &[5, 9], Wanted::Last)]);
+        assert_eq!(got[0], alone(&RECURRENT[2], None, &[5, 9])[1]);
+        session.close(Slot(1)).unwrap();
+    }
 }
 
 #[test]
