@@ -5,7 +5,7 @@
 //! What rows take together, which may share planes, a [`Layout`](crate::Layout) knows.
 
 use crate::{
-    Growth, Kind,
+    Growth, Kind, Transition,
     codec::Scheme,
     policy::{Encoding, Exemption, Policy, Request},
 };
@@ -101,14 +101,38 @@ impl Blueprint {
             .unwrap_or(0)
     }
 
-    fn bytes_of(&self, (tokens, step): (usize, usize), counts: impl Fn(Kind, Scheme) -> bool) -> usize {
-        self.kinds.iter().zip(self.policy.layers()).fold(0, |sum: usize, (kind, transition)| {
-            let scheme = transition.stored(tokens).filter(|&scheme| counts(*kind, scheme));
-            let Some(scheme) = scheme else { return sum };
-            // Schemes were checked against their layers, so that none is refused here.
-            let grown = kind.bytes(scheme, kind.columns(tokens, step, self.growth)).unwrap_or(usize::MAX);
-            sum.saturating_add(grown).saturating_add(kind.fixed_bytes(self.policy.dtype()))
+    /// The sum of the most bytes that each layer takes on that way: of rows that share planes and are at moments of their own,
+    /// of which a layer with codes and one without may be at their largest at once.
+    pub(crate) fn need_apart(&self, tokens: usize, step: usize) -> usize {
+        self.layers().fold(0, |sum: usize, (kind, transition)| {
+            let moments = transition.boundary().filter(|&start| start < tokens).into_iter().chain([tokens]);
+            let most =
+                moments.map(|held| self.layer_bytes((kind, transition), (held, step), |_, _| true)).max();
+            sum.saturating_add(most.unwrap_or(0))
         })
+    }
+
+    fn layers(&self) -> impl Iterator<Item = (Kind, &Transition)> {
+        self.kinds.iter().copied().zip(self.policy.layers())
+    }
+
+    fn bytes_of(&self, length: (usize, usize), counts: impl Fn(Kind, Scheme) -> bool) -> usize {
+        self.layers()
+            .fold(0, |sum: usize, layer| sum.saturating_add(self.layer_bytes(layer, length, &counts)))
+    }
+
+    /// Bytes of a layer with so many tokens, in steps of at most so many.
+    fn layer_bytes(
+        &self,
+        (kind, transition): (Kind, &Transition),
+        (tokens, step): (usize, usize),
+        counts: impl Fn(Kind, Scheme) -> bool,
+    ) -> usize {
+        let scheme = transition.stored(tokens).filter(|&scheme| counts(kind, scheme));
+        let Some(scheme) = scheme else { return 0 };
+        // Schemes were checked against their layers, so that none is refused here.
+        let grown = kind.bytes(scheme, kind.columns(tokens, step, self.growth)).unwrap_or(usize::MAX);
+        grown.saturating_add(kind.fixed_bytes(self.policy.dtype()))
     }
 
     /// Bytes by which each further token grows a long row, whose windows have stopped growing. Saturates.

@@ -35,7 +35,7 @@ impl Layout {
 
     /// Device bytes that rows take together at most, each on its way to as many tokens as `rows` says, in steps that give
     /// no row more than `step` tokens: the bytes of their planes and states. A layer that grows or is encoded has its old
-    /// planes beside the new ones for that time. Saturates.
+    /// planes beside the new ones for that time, and what a row leaves of shared planes goes with their next step. Saturates.
     ///
     /// # Errors
     /// `Memory`, where the rows need more blocks than a pool may have.
@@ -44,11 +44,12 @@ impl Layout {
             Self::Ragged => {
                 rows.iter().fold(0, |sum: usize, &tokens| sum.saturating_add(blueprint.need(tokens, step)))
             }
-            // Planes are as long as the longest row in them, and the others' steps begin where its own does.
+            // Planes are as long as the longest row in them, and the others' steps begin where its own does. The rows of one are
+            // at different moments.
             Self::Padded { most } => {
                 let ahead = most.min(step).saturating_sub(1);
                 let longest = rows.iter().max().map_or(0, |longest| longest.saturating_add(ahead));
-                rows.len().saturating_mul(blueprint.need(longest, step))
+                rows.len().saturating_mul(blueprint.need_apart(longest, step))
             }
             Self::Paged(paging) => paging.need(blueprint, rows, step)?,
         })

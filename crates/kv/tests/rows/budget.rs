@@ -107,8 +107,10 @@ fn rows_take_what_is_projected_within_one_growth() {
                     let (growth, plain) = (columns(scheme), columns(Scheme::plain(Dtype::Bf16)));
                     let what = format!("{kinds:?}, {scheme} from {start} on, {layout:?}: {held} of {need}");
                     assert!(held <= need && left == 0, "{what}");
-                    // Pools of rows before their threshold are counted whole, as if one row stayed there to the end.
-                    let before = if matches!(layout, Layout::Paged(..)) && start > 0 { plain } else { 0 };
+                    // Pools of rows before their threshold are counted whole, as if one row stayed there to the end; and
+                    // layers of shared planes at moments of their own, which these rows have in common.
+                    let alone = matches!(layout, Layout::Ragged) || start == 0;
+                    let before = if alone { 0 } else { plain };
                     assert!(need - held <= LENGTHS.len() * (growth + before), "{what}");
                     if start == 0
                         && matches!(layout, Layout::Ragged)
@@ -119,6 +121,31 @@ fn rows_take_what_is_projected_within_one_growth() {
                 }
             }
         }
+    }
+}
+
+/// A row that joins those that are long is before the threshold when they are behind it: a layer that is encoded then and
+/// one that stays plain are both at their largest.
+#[test]
+fn layers_are_projected_at_their_own_largest_moments() {
+    const LENGTHS: [usize; 3] = [26, 26, 12];
+    let full = Kind::Full(SHAPE);
+    for layout in [Layout::Ragged, Layout::Padded(1), Layout::Padded(STEP + 1), Layout::Paged(GROWTH, 1000)] {
+        let fake = Fake::open();
+        let device: Device = fake.clone();
+        let naive = Naive::new(kit(&device, &[full, full], Encoding::ByLayer(vec![(0, affine(4))]), 12));
+        most(&naive, &fake, &mut *layout.open(&naive), &[13]);
+        let mut rows = layout.open(&naive);
+        let before = fake.memory().active;
+        for slots in [&[0u32, 1][..], &[2]] {
+            for &slot in slots {
+                rows.join(Slot(slot), RaggedRow::new(Rc::clone(&naive.kit))).unwrap();
+            }
+            (0..LENGTHS[slots[0] as usize]).for_each(|_| step(&naive, &mut *rows, slots, 1));
+        }
+        let held = fake.memory().active - before;
+        let need = layout.of().need(naive.kit.blueprint(), &LENGTHS, 1).unwrap();
+        assert!(held <= need, "{layout:?}: {held} of {need}");
     }
 }
 
