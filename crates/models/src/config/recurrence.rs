@@ -5,7 +5,6 @@
 
 use super::{MOST, field::Fields, missing};
 use crate::error::{Error, Result};
-use serde_json::Value;
 
 /// Widest head and longest convolution of such a layer. A state is a matrix for each head, so that this bounds a row.
 const WIDEST: u64 = 1 << 12;
@@ -151,13 +150,13 @@ fn require_shared(key: &str, heads: usize, shared: usize) -> Result<()> {
     Err(Error::config(format!("{key} must be a multiple of {shared}, got: {heads}")))
 }
 
-/// `time_step_limit`: two numbers, of which `null` is no bound.
+/// `time_step_limit`: two numbers, of which the second may be Python's `Infinity`.
 fn read_steps(fields: Fields<'_>) -> Result<(f32, f32)> {
     let key = "time_step_limit";
     let Some(limits) = fields.list(key)? else { return Ok((0.0, f32::INFINITY)) };
-    let bound = |value: &Value, none: f64| if value.is_null() { Some(none) } else { value.as_f64() };
     let pair = match &limits[..] {
-        [low, high] => bound(low, 0.0).zip(bound(high, f64::INFINITY)),
+        [low, high] if high.as_str() == Some("Infinity") => low.as_f64().zip(Some(f64::INFINITY)),
+        [low, high] => low.as_f64().zip(high.as_f64()),
         _ => None,
     };
     pair.map(|(low, high)| (low as f32, high as f32)).filter(|(low, high)| low <= high).ok_or_else(|| {
@@ -168,7 +167,7 @@ fn read_steps(fields: Fields<'_>) -> Result<(f32, f32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn space(more: Value) -> Result<SpaceConfig> {
         let mut fields = json!({ "num_heads": 6, "head_dim": 8, "n_groups": 2, "state_size": 16, "conv_kernel": 4,
@@ -185,7 +184,10 @@ mod tests {
         assert_eq!(space(json!({ "ssm_state_size": 4 })).unwrap().state, 4);
         let steps = |limits: Value| space(json!({ "time_step_limit": limits })).unwrap().steps;
         assert_eq!(steps(json!([0.001, 0.1])), (0.001, 0.1));
-        assert_eq!(steps(json!([0.5, null])), (0.5, f32::INFINITY));
+        assert_eq!(steps(json!([0.5, "Infinity"])), (0.5, f32::INFINITY));
+        for limits in [json!(["Infinity", 1]), json!([0, "-Infinity"]), json!(["NaN", 1]), json!([0, null])] {
+            assert!(space(json!({ "time_step_limit": limits })).is_err(), "{limits}");
+        }
     }
 
     #[test]
