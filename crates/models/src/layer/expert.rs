@@ -82,6 +82,11 @@ impl Experts {
         let files =
             Files { stacked: format!("{path}.{}", names.stacked), apart: format!("{path}.{}", names.apart) };
         let form = files.form(&names, loader)?;
+        if let (Form::Joint, ExpertGate::Clamped { .. }) = (form, gate) {
+            let message =
+                "its gates lie between its ups, which is not read: convert the model with mlx_lm.convert";
+            return Err(Error::unsupported(message).of_tensor(&format!("{}.gate_up_proj", files.apart)));
+        }
         let hidden = loader.config.hidden;
         let halves = [("gate_proj", names.own[0]), ("up_proj", names.own[1])];
         let entry = match form {

@@ -119,6 +119,19 @@ fn experts_that_do_not_fit_are_refused_by_name() {
     assert_eq!(loaded.unwrap_err().to_string(), format!("tensor {third}: is not in the files"));
 }
 
+/// The authors' stacks of gpt-oss have gates and ups in turn, where those of others have one half for each.
+#[test]
+fn gates_between_ups_are_refused_by_name() {
+    let gpt_oss = ROUTED.iter().find(|model| (model.config)()["model_type"] == "gpt_oss").unwrap();
+    let joint = "model.layers.0.mlp.experts.gate_up_proj";
+    let refused = refusal(gpt_oss, |weights| {
+        weights.remove("model.layers.0.mlp.experts.gate_proj.weight").unwrap();
+        let values = vec![0.0; 4 * 32 * 32];
+        weights.insert(joint.to_owned(), Floats { shape: vec![4, 32, 32], values });
+    });
+    assert!(refused.starts_with(&format!("tensor {joint}: its gates lie between its ups")), "{refused}");
+}
+
 #[test]
 fn experts_stand_in_stacks_or_apart() {
     for model in &ROUTED {
