@@ -124,6 +124,17 @@ pub enum Rejection {
         /// Tokens that the model takes.
         context: usize,
     },
+    /// Prompt and answer may come to more than can ever be cached.
+    #[error(
+        "the caches hold {longest} tokens of one request, a shorter prompt or a lower max_tokens takes less, it may come to: \
+         {tokens}"
+    )]
+    CacheExceeded {
+        /// Tokens of the prompt and the longest answer asked for.
+        tokens: usize,
+        /// Tokens that a request may come to.
+        longest: usize,
+    },
     /// A token id that the model does not have.
     #[error("token id outside the vocabulary of {vocabulary}: {token}")]
     UnknownToken {

@@ -113,6 +113,17 @@ impl Executor {
         &self.capabilities
     }
 
+    /// Tokens that a row may come to: the more of them, the more bytes it needs.
+    pub(crate) fn longest(&self) -> usize {
+        let fits = |length| matches!(self.admit(length), Ok(Admission::Fits(_)));
+        let (mut fitting, mut end) = (0, self.capabilities.context.saturating_add(1));
+        while fitting + 1 < end {
+            let middle = fitting + (end - fitting) / 2;
+            if fits(middle) { fitting = middle } else { end = middle }
+        }
+        fitting
+    }
+
     pub(crate) fn course(&self) -> Course {
         self.course
     }

@@ -12,6 +12,7 @@ use crate::{
     config::Config,
     error::{Error, ErrorKind, panic_message},
     executor::{Course, Executor, Parts},
+    row,
     status::{Metrics, Phase, Place, Status},
     subscription::{Subscription, channel},
 };
@@ -120,7 +121,9 @@ impl EngineHandle {
 
     fn check(&self, request: &Request) -> Result<(), Rejection> {
         self.phase().refusal()?;
-        let Some(Capabilities { context, vocabulary, .. }) = self.capabilities() else {
+        let (Some(Capabilities { context, vocabulary, .. }), Some(longest)) =
+            (self.capabilities(), self.longest())
+        else {
             return Phase::Loading.refusal();
         };
         request.sampling.validate()?;
@@ -133,6 +136,10 @@ impl EngineHandle {
         }
         if prompt >= *context {
             return Err(Rejection::ContextExceeded { prompt, context: *context });
+        }
+        let tokens = row::longest((prompt, request.max_tokens), *context);
+        if tokens > longest {
+            return Err(Rejection::CacheExceeded { tokens, longest });
         }
         let vocabulary = self.shared.config.vocabulary.unwrap_or(usize::MAX).min(*vocabulary);
         let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
@@ -209,6 +216,12 @@ impl EngineHandle {
         self.shared.status.capabilities()
     }
 
+    /// Tokens that a request may come to, its prompt and its answer: no more than the model's context, and than the caches
+    /// could hold if it ran alone. None until the model is loaded.
+    pub fn longest(&self) -> Option<usize> {
+        self.shared.status.longest()
+    }
+
     /// Counts and times so far.
     pub fn metrics(&self) -> Metrics {
         self.shared.status.metrics()
@@ -238,7 +251,7 @@ impl Engine {
         match loaded.unwrap_or_else(|payload| Err(Error::panic(panic_message(payload.as_ref())))) {
             Ok(parts) => {
                 let executor = Executor::new(parts);
-                self.status.loaded(executor.capabilities().clone());
+                self.status.loaded(executor.capabilities().clone(), executor.longest());
                 // Nobody may be waiting.
                 let _ = ready.send(Ok(()));
                 self.serve(executor);

@@ -120,7 +120,8 @@ pub struct Metrics {
 #[derive(Debug)]
 pub(crate) struct Status {
     phase: Mutex<Phase>,
-    capabilities: OnceLock<Capabilities>,
+    /// And the tokens that a row may come to.
+    loaded: OnceLock<(Capabilities, usize)>,
     queued: AtomicUsize,
     accepted: AtomicU64,
     rejected: AtomicU64,
@@ -131,7 +132,7 @@ impl Status {
     pub(crate) fn new() -> Self {
         Self {
             phase: Mutex::new(Phase::Loading),
-            capabilities: OnceLock::new(),
+            loaded: OnceLock::new(),
             queued: AtomicUsize::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
@@ -151,14 +152,18 @@ impl Status {
         *current = phase.max(*current);
     }
 
-    pub(crate) fn loaded(&self, capabilities: Capabilities) {
+    pub(crate) fn loaded(&self, capabilities: Capabilities, longest: usize) {
         // A model is loaded once.
-        let _ = self.capabilities.set(capabilities);
+        let _ = self.loaded.set((capabilities, longest));
         self.advance(Phase::Ready);
     }
 
     pub(crate) fn capabilities(&self) -> Option<&Capabilities> {
-        self.capabilities.get()
+        self.loaded.get().map(|(capabilities, _)| capabilities)
+    }
+
+    pub(crate) fn longest(&self) -> Option<usize> {
+        self.loaded.get().map(|&(_, longest)| longest)
     }
 
     pub(crate) fn count_submission(&self, accepted: bool) {

@@ -2,7 +2,7 @@
 
 use super::{
     rig::{Answer, Hand, config, request},
-    session::{CONTEXT, Control, POISON, Scripted, Trouble, VOCABULARY, continuation},
+    session::{CONTEXT, Control, POISON, Scripted, TOKEN_BYTES, Trouble, VOCABULARY, continuation},
 };
 use crate::{Config, EngineHandle, ErrorKind, Phase, Subscription, spawn, start};
 use std::{
@@ -97,6 +97,20 @@ fn loading_is_seen_and_requests_are_refused_meanwhile() {
     let handle = starting.wait().expect("it loads");
     assert_eq!(handle.capabilities().map(|facts| facts.context), Some(CONTEXT));
     assert_eq!(Answer::wait(submit(&handle, request(&[1], 1))).outcome(), &Outcome::Length);
+    handle.shutdown();
+}
+
+/// The budget is ten tokens.
+#[test]
+fn what_can_never_be_cached_is_rejected() {
+    let (handle, _) = engine(Config { cache_bytes: Some(10 * TOKEN_BYTES), ..config() });
+    assert_eq!(handle.longest(), Some(10));
+    let exceeded = Rejection::CacheExceeded { tokens: 11, longest: 10 };
+    assert_eq!(handle.submit(request(&[1; 8], 3)).err(), Some(exceeded));
+    assert_eq!(Answer::wait(submit(&handle, request(&[1; 8], 2))).outcome(), &Outcome::Length);
+    handle.shutdown();
+    let (handle, _) = engine(config());
+    assert_eq!(handle.longest(), Some(CONTEXT));
     handle.shutdown();
 }
 

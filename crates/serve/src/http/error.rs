@@ -82,6 +82,7 @@ impl From<Rejection> for ApiError {
             Rejection::EmptyPrompt => Self::invalid(message),
             Rejection::NoTokens => Self::field("max_tokens", message),
             Rejection::ContextExceeded { .. } => Self::invalid(message).code("context_length_exceeded"),
+            Rejection::CacheExceeded { .. } => Self::field("max_tokens", message),
             Rejection::UnknownToken { .. } => Self::invalid(message),
             Rejection::Sampling(error) => Self::field(error.field, message),
             Rejection::QueueFull { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, message),

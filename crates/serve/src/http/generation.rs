@@ -141,13 +141,17 @@ impl Generation {
         }))
     }
 
-    /// How many tokens may follow a prompt.
+    /// How many tokens may follow a prompt: what was asked for within the context, or as many as could ever be cached.
     fn length(&self, model: &ServedModel, prompt: usize) -> usize {
-        let context = model.engine.capabilities().map_or(usize::MAX, |facts| facts.context);
-        let room = context.saturating_sub(prompt).max(1);
-        let bound = model.defaults.max_tokens.unwrap_or(usize::MAX).min(room);
-        let asked = self.max_completion_tokens.or(self.max_tokens);
-        asked.map_or(bound, |asked| bound.min(usize::try_from(asked).unwrap_or(usize::MAX)))
+        let room = |tokens: Option<usize>| tokens.unwrap_or(usize::MAX).saturating_sub(prompt).max(1);
+        let bound = model.defaults.max_tokens.unwrap_or(usize::MAX);
+        match self.max_completion_tokens.or(self.max_tokens) {
+            Some(asked) => {
+                let context = model.engine.capabilities().map(|facts| facts.context);
+                bound.min(room(context)).min(usize::try_from(asked).unwrap_or(usize::MAX))
+            }
+            None => bound.min(room(model.engine.longest())),
+        }
     }
 
     fn sampling(&self, model: &ServedModel) -> Result<Sampling, ApiError> {
