@@ -8,7 +8,7 @@ use crate::{
 };
 use std::sync::Arc;
 use tandem_contracts::{
-    model::{Codes, StatePolicy},
+    model::{Code, Codes, StatePolicy},
     tensor::{self, ErrorKind, OpenDevice, Precision},
     text::{TokenId, Vocabulary},
 };
@@ -96,6 +96,14 @@ fn precision(typed: cli::Precision) -> Precision {
 fn layout(arguments: &cli::Model) -> Result<Option<Layout>> {
     let pool = arguments.kv_pool.map_or(usize::MAX, |tokens| tokens as usize);
     match arguments.kv_layout {
+        Some(KvLayout::Paged) if arguments.max_kv_size.is_some() => Err(Error::new(
+            "--kv-layout paged is for caches that are kept whole, --max-kv-size bounds all of them",
+        )
+        .hint("leave one of them away")),
+        Some(KvLayout::Paged) if is_turbo(arguments) => Err(Error::new(
+            "--kv-layout paged takes floats and affine codes, --kv-quant asks for TurboQuant from the start",
+        )
+        .hint("use --kv-quant 8, or leave --kv-layout away")),
         Some(KvLayout::Paged) => Ok(Some(Layout::Paged(Paging::up_to(pool)))),
         _ if arguments.kv_pool.is_some() => {
             Err(Error::new("--kv-pool is the size of a pool, and there is none")
@@ -105,6 +113,11 @@ fn layout(arguments: &cli::Model) -> Result<Option<Layout>> {
         Some(KvLayout::Padded) => Ok(Some(Layout::Padded { most: TOGETHER })),
         None => Ok(None),
     }
+}
+
+/// Whether every layer holds TurboQuant's codes from the first token on.
+fn is_turbo(arguments: &cli::Model) -> bool {
+    matches!(arguments.kv_quant, KvQuant::Code(Code::Turbo { .. })) && arguments.kv_start == 0
 }
 
 fn open_device(arguments: &cli::Model) -> Result<OpenDevice> {

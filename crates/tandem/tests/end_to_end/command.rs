@@ -51,9 +51,16 @@ fn answers_do_not_depend_on_the_layout_of_the_cache() {
     for layout in ["ragged", "padded", "paged"] {
         assert_eq!(generate(&["--kv-layout", layout]), answer, "{layout}");
     }
-    let output = generate(&["--kv-pool", "8"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && error.contains("hint: add --kv-layout paged"), "{error}");
+    let paged = ["--kv-layout", "paged"];
+    for (more, reason) in [
+        (&["--kv-pool", "8"][..], "hint: add --kv-layout paged"),
+        (&[&paged[..], &["--max-kv-size", "64"]].concat(), "--max-kv-size bounds all of them"),
+        (&[&paged[..], &["--kv-quant", "k8v3"]].concat(), "TurboQuant from the start"),
+    ] {
+        let output = generate(more);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(reason), "{error}");
+    }
 }
 
 #[test]
