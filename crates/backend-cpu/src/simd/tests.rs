@@ -151,15 +151,11 @@ impl Kernel for Everything<'_> {
             simd.splat(fold::sum(simd, &[self.a.as_slice(), &self.b[..5]].concat(), &fold::Squares)),
         ];
         for vector in vectors {
-            let mut lanes = [0.0; LANES];
-            simd.store(&mut lanes, vector);
-            out.extend(lanes);
+            out.extend(lanes(simd, vector));
         }
         let rows = std::array::from_fn(|i| simd.mul(a, simd.splat(i as f32)));
         for column in simd.transpose(&rows) {
-            let mut lanes = [0.0; LANES];
-            simd.store(&mut lanes, column);
-            out.extend(lanes);
+            out.extend(lanes(simd, column));
         }
         // Bytes and words as random as the lanes.
         let words: [u32; LANES] = std::array::from_fn(|i| self.a[i].to_bits().wrapping_mul(0x9e37_79b1));
@@ -168,22 +164,24 @@ impl Kernel for Everything<'_> {
         for codes in
             [simd.load_u8(&bytes), simd.load_i8(&bytes), simd.look_up(b, [words[0], words[9]], &shifts)]
         {
-            let mut lanes = [0.0; LANES];
-            simd.store(&mut lanes, codes);
-            out.extend(lanes);
+            out.extend(lanes(simd, codes));
         }
         let (mut half, mut brain) = ([f16::ZERO; LANES], [bf16::ZERO; LANES]);
         simd.store_f16(&mut half, a);
         simd.store_bf16(&mut brain, a);
         out.extend(half.map(|x| f32::from(x.to_bits())));
         out.extend(brain.map(|x| f32::from(x.to_bits())));
-        let mut lanes = [0.0; LANES];
-        simd.store(&mut lanes, simd.load_f16(&half));
-        out.extend(lanes);
-        simd.store(&mut lanes, simd.load_bf16(&brain));
-        out.extend(lanes);
+        out.extend(lanes(simd, simd.load_f16(&half)));
+        out.extend(lanes(simd, simd.load_bf16(&brain)));
         out
     }
+}
+
+#[inline(always)]
+fn lanes<S: Simd>(simd: S, vector: S::Lanes) -> [f32; LANES] {
+    let mut lanes = [0.0; LANES];
+    simd.store(&mut lanes, vector);
+    lanes
 }
 
 fn number() -> impl Strategy<Value = f32> {
