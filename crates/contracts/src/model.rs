@@ -146,6 +146,10 @@ pub trait RowState: Any + fmt::Debug {
     /// The device's own.
     fn fork(&self) -> Result<Box<dyn RowState>>;
 
+    /// Everything on the device that it is made of: on a deferred device to be evaluated before it is kept, as it would hold
+    /// on to what it is computed from.
+    fn planes(&self) -> Vec<Tensor>;
+
     /// For the session that made it to find its own type again.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }

@@ -9,7 +9,9 @@
 //! |---|---|
 //! | [`handle`](EngineHandle) | the thread, and what others hold of it |
 //! | `executor` | the engine without its thread: one turn after another |
+//! | `pace` | how many prompt tokens fit a step beside rows that decode |
 //! | `plan` | a pure function from token counts to the next step |
+//! | `prefix` | states of rows that have ended, for prompts that begin alike |
 //! | `row` | one live request: tokens, text, consumer |
 //! | `sample` | logits to tokens |
 //! | [`subscription`](Subscription) | one request's events, merged for slow readers |
@@ -26,7 +28,9 @@ mod config;
 mod error;
 mod executor;
 mod handle;
+mod pace;
 mod plan;
+mod prefix;
 mod row;
 mod sample;
 mod status;
@@ -34,7 +38,7 @@ mod subscription;
 #[cfg(test)]
 mod tests;
 
-pub use config::Config;
+pub use config::{Config, Gap, Mixing, PrefixLimits};
 pub use error::{Error, ErrorKind};
 pub use handle::{EngineHandle, Starting, spawn, start};
 pub use status::{Metrics, Outcomes, Phase, Times};

@@ -4,10 +4,11 @@
 //! decoding and resumed prefixes are the one subtraction `known - computed`. A row that has one token left, which
 //! is what decoding is, never waits for prompts; prompts share the rest of the step, the oldest first.
 //!
-//! No step of a row crosses the position at which its precision changes ([`StatePolicy::limit`]).
+//! No step of a row crosses the position at which its precision changes ([`StatePolicy::limit`]), or one at which its state
+//! is wanted.
 //!
-//! Invariants: every row with something left moves by at least one token in every step, so that none starves; a
-//! step has at most [`Limits::step`] tokens, or one for each such row where that is more.
+//! Invariants: every row with something left that takes part moves by at least one token in every step, so that none
+//! starves; a step has at most [`Limits::step`] tokens, or one for each such row where that is more.
 
 use tandem_contracts::{
     model::{AdapterSet, RowStep, Slot, StatePolicy, Step, TokenSource, Wanted},
@@ -22,10 +23,13 @@ pub(crate) struct Counted<'a> {
     pub(crate) computed: usize,
     /// Every token of the row so far: its prompt, and what has been sampled.
     pub(crate) known: &'a [TokenId],
+    /// A position at which a step of the row has to end, because its state there is wanted; beyond `computed`.
+    pub(crate) cut: Option<usize>,
 }
 
 impl Counted<'_> {
-    fn left(&self) -> usize {
+    /// Tokens that are known and not computed.
+    pub(crate) fn left(&self) -> usize {
         self.known.len().saturating_sub(self.computed)
     }
 }
@@ -37,13 +41,40 @@ pub(crate) struct Limits {
     pub(crate) step: usize,
     /// Of one row; 0 counts as 1.
     pub(crate) chunk: usize,
+    /// Of prompts, where rows decode beside them.
+    pub(crate) prompts: usize,
+    /// Which rows take part.
+    pub(crate) turn: Turn,
+}
+
+/// Which rows a step carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// All.
+    Both,
+    /// Those that have more than one token left.
+    Prompts,
+    /// Those that have one token left.
+    Decoding,
+}
+
+impl Turn {
+    fn takes(self, left: usize) -> bool {
+        match self {
+            Self::Both => left > 0,
+            Self::Prompts => left > 1,
+            Self::Decoding => left == 1,
+        }
+    }
 }
 
 /// Plans the next step over rows in order of their age. Empty when no row has a token left.
 pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) -> Step {
-    let single = rows.iter().filter(|row| row.left() == 1).count();
-    let mut longer = rows.iter().filter(|row| row.left() > 1).count();
-    let mut rest = limits.step.saturating_sub(single).max(longer);
+    let rows = rows.iter().filter(|row| limits.turn.takes(row.left()));
+    let single = rows.clone().filter(|row| row.left() == 1).count();
+    let mut longer = rows.clone().filter(|row| row.left() > 1).count();
+    let prompts = if single > 0 { limits.prompts } else { usize::MAX };
+    let mut rest = limits.step.saturating_sub(single).min(prompts).max(longer);
     let mut step = Step::default();
     for row in rows {
         let share = match row.left() {
@@ -52,7 +83,8 @@ pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) ->
             left => {
                 longer -= 1;
                 let same = state.limit(row.computed).unwrap_or(usize::MAX);
-                let share = left.min(limits.chunk.max(1)).min(rest - longer).min(same);
+                let whole = row.cut.map_or(usize::MAX, |cut| cut - row.computed);
+                let share = left.min(limits.chunk.max(1)).min(rest - longer).min(same).min(whole);
                 rest -= share;
                 share
             }
@@ -87,6 +119,10 @@ mod tests {
     use tandem_contracts::model::{Code, Codes};
 
     /// Plans until every row has all its tokens; `known` of each row, none computed.
+    fn limits(step: usize, chunk: usize) -> Limits {
+        Limits { step, chunk, prompts: usize::MAX, turn: Turn::Both }
+    }
+
     fn timeline(lengths: &[usize], limits: Limits) -> String {
         timeline_by(&StatePolicy::Plain, lengths, limits)
     }
@@ -100,7 +136,7 @@ mod tests {
                 .iter()
                 .zip(&computed)
                 .zip(0..)
-                .map(|((known, &computed), slot)| Counted { slot: Slot(slot), computed, known })
+                .map(|((known, &computed), slot)| Counted { slot: Slot(slot), computed, known, cut: None })
                 .collect();
             let step = plan(&rows, limits, state);
             if step.rows.is_empty() {
@@ -115,7 +151,7 @@ mod tests {
     fn a_prompt_is_cut_where_precision_changes() {
         let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
         let state = StatePolicy::Encoded { codes, start: 6 };
-        assert_snapshot!(timeline_by(&state, &[10, 7], Limits { step: 16, chunk: 8 }), @r"
+        assert_snapshot!(timeline_by(&state, &[10, 7], limits(16, 8)), @r"
         0@0+6 1@0+6
         0@6+4* 1@6+1*
         ");
@@ -123,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_prompt_is_cut_into_chunks() {
-        assert_snapshot!(timeline(&[10], Limits { step: 8, chunk: 4 }), @r"
+        assert_snapshot!(timeline(&[10], limits(8, 4)), @r"
         0@0+4
         0@4+4
         0@8+2*
@@ -132,7 +168,7 @@ mod tests {
 
     #[test]
     fn short_rows_are_served_before_the_rest_is_shared_by_age() {
-        assert_snapshot!(timeline(&[9, 1, 6], Limits { step: 8, chunk: 8 }), @r"
+        assert_snapshot!(timeline(&[9, 1, 6], limits(8, 8)), @r"
         0@0+6 1@0+1* 2@0+1
         0@6+3* 2@1+5*
         ");
@@ -140,7 +176,7 @@ mod tests {
 
     #[test]
     fn every_row_moves_even_when_the_step_is_too_small_for_all() {
-        assert_snapshot!(timeline(&[3, 2, 1, 1], Limits { step: 2, chunk: 8 }), @r"
+        assert_snapshot!(timeline(&[3, 2, 1, 1], limits(2, 8)), @r"
         0@0+1 1@0+1 2@0+1* 3@0+1*
         0@1+1 1@1+1*
         0@2+1*
@@ -148,11 +184,44 @@ mod tests {
     }
 
     #[test]
+    fn beside_decoding_rows_prompts_have_a_bound_of_their_own() {
+        let bound = |prompts| Limits { prompts, ..limits(16, 8) };
+        assert_snapshot!(timeline(&[9, 1, 6], bound(5)), @r"
+        0@0+4 1@0+1* 2@0+1
+        0@4+5* 2@1+5*
+        ");
+        assert_snapshot!(timeline(&[3, 1, 2], bound(0)), @r"
+        0@0+1 1@0+1* 2@0+1
+        0@1+1 2@1+1*
+        0@2+1*
+        ");
+    }
+
+    #[test]
+    fn rows_take_turns() {
+        let known: Vec<TokenId> = (0..9).collect();
+        let row = |slot, computed| Counted { slot: Slot(slot), computed, known: &known, cut: None };
+        let rows = [row(0, 2), row(1, 8), row(2, 9), row(3, 8)];
+        let step = |turn| render(&plan(&rows, Limits { turn, ..limits(16, 8) }, &StatePolicy::Plain));
+        assert_eq!(step(Turn::Both), "0@2+7* 1@8+1* 3@8+1*");
+        assert_eq!(step(Turn::Prompts), "0@2+7*");
+        assert_eq!(step(Turn::Decoding), "1@8+1* 3@8+1*");
+    }
+
+    #[test]
+    fn a_step_ends_where_a_state_is_wanted() {
+        let known: Vec<TokenId> = (0..9).collect();
+        let row = Counted { slot: Slot(0), computed: 2, known: &known, cut: Some(5) };
+        assert_eq!(render(&plan(&[row], limits(16, 8), &StatePolicy::Plain)), "0@2+3");
+        assert_eq!(render(&plan(&[row], limits(16, 2), &StatePolicy::Plain)), "0@2+2");
+    }
+
+    #[test]
     fn nothing_left_is_an_empty_step() {
         let known = [1, 2];
-        let row = Counted { slot: Slot(0), computed: 2, known: &known };
-        assert_eq!(plan(&[row], Limits { step: 8, chunk: 8 }, &StatePolicy::Plain), Step::default());
-        assert_eq!(plan(&[], Limits { step: 0, chunk: 0 }, &StatePolicy::Plain), Step::default());
+        let row = Counted { slot: Slot(0), computed: 2, known: &known, cut: None };
+        assert_eq!(plan(&[row], limits(8, 8), &StatePolicy::Plain), Step::default());
+        assert_eq!(plan(&[], limits(0, 0), &StatePolicy::Plain), Step::default());
     }
 
     proptest! {
@@ -171,9 +240,9 @@ mod tests {
                 .iter()
                 .zip(&known)
                 .zip(0..)
-                .map(|((&(computed, _), known), slot)| Counted { slot: Slot(slot), computed, known })
+                .map(|((&(computed, _), known), slot)| Counted { slot: Slot(slot), computed, known, cut: None })
                 .collect();
-            let planned = plan(&rows, Limits { step, chunk }, &state);
+            let planned = plan(&rows, limits(step, chunk), &state);
             let waiting: Vec<&Counted<'_>> = rows.iter().filter(|row| row.left() > 0).collect();
             prop_assert_eq!(planned.rows.len(), waiting.len());
             prop_assert!(planned.tokens() <= step.max(waiting.len()));

@@ -35,16 +35,72 @@ pub(crate) struct Row {
     /// How many of them are the prompt's.
     prompt: usize,
     computed: usize,
+    /// Whether the slot is open: a row waits for another one, with which it begins.
+    open: bool,
+    boundary: Option<Boundary>,
+    /// Where the row is cut next for others that wait for it.
+    cut: Option<usize>,
+}
+
+/// A place before a prompt's last token at which its steps are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Boundary {
+    /// Tokens before it.
+    pub(crate) tokens: usize,
+    /// Whether the row's state there is kept.
+    pub(crate) kept: bool,
 }
 
 impl Row {
-    /// A row for an accepted request; its place in the queue is given back here.
-    pub(crate) fn new(submission: Submission, slot: Slot) -> Self {
+    /// A row for an accepted request, before its slot is open; its place in the queue is given back here.
+    pub(crate) fn new(submission: Submission, slot: Slot, boundary: Option<Boundary>) -> Self {
         let Submission { id, mut request, publisher, place } = submission;
         drop(place);
         let tokens = mem::take(&mut request.prompt);
         let prompt = tokens.len();
-        Self { id, slot, cancelled: false, request, publisher, tokens, prompt, computed: 0 }
+        let (cancelled, open, computed, cut) = (false, false, 0, None);
+        Self { id, slot, cancelled, request, publisher, tokens, prompt, computed, open, boundary, cut }
+    }
+
+    /// Its prompt, then what has been sampled and delivered.
+    pub(crate) fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// Tokens that its slot holds.
+    pub(crate) fn computed(&self) -> usize {
+        self.computed
+    }
+
+    /// The tokens that its slot holds.
+    pub(crate) fn computed_tokens(&self) -> &[TokenId] {
+        &self.tokens[..self.computed]
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Notes that the slot is open and holds the first `held` tokens.
+    pub(crate) fn begin(&mut self, held: usize) {
+        (self.open, self.computed) = (true, held);
+        self.publisher.usage.prompt_tokens = held;
+        self.publisher.usage.cached_tokens = held;
+    }
+
+    /// Whether its state is to be kept now, as it stands before the prompt's last token.
+    pub(crate) fn is_at_boundary(&self) -> bool {
+        self.open && self.boundary == Some(Boundary { tokens: self.computed, kept: true })
+    }
+
+    /// Nobody waits for it.
+    pub(crate) fn forget_cut(&mut self) {
+        self.cut = None;
+    }
+
+    /// A younger row waits until it holds so many tokens.
+    pub(crate) fn cut_at(&mut self, tokens: usize) {
+        self.cut = Some(self.cut.map_or(tokens, |cut| cut.min(tokens)));
     }
 
     /// Tokens that it may come to.
@@ -53,7 +109,9 @@ impl Row {
     }
 
     pub(crate) fn counted(&self) -> Counted<'_> {
-        Counted { slot: self.slot, computed: self.computed, known: &self.tokens }
+        let boundary = self.boundary.map(|boundary| boundary.tokens);
+        let cut = self.cut.into_iter().chain(boundary).filter(|cut| *cut > self.computed).min();
+        Counted { slot: self.slot, computed: self.computed, known: &self.tokens, cut }
     }
 
     pub(crate) fn draw(&self) -> Draw<'_> {

@@ -106,10 +106,16 @@ pub struct Metrics {
     pub failed_steps: u64,
     /// Prompt tokens processed.
     pub prompt_tokens: u64,
+    /// Prompt tokens that came from stored states or from other rows instead of forward passes.
+    pub cached_tokens: u64,
     /// Tokens sampled.
     pub completion_tokens: u64,
     /// Projected bytes of the rows' caches now.
     pub cache_bytes: usize,
+    /// States kept for requests that begin alike.
+    pub stored_states: usize,
+    /// Device bytes of them.
+    pub stored_bytes: usize,
     /// The device's memory.
     pub memory: Memory,
     /// Where the time went.

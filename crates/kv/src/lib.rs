@@ -32,6 +32,7 @@ mod layout;
 mod padded;
 mod paged;
 pub mod policy;
+pub mod prefix;
 pub mod ragged;
 pub mod recurrence;
 pub mod rows;

@@ -1,5 +1,6 @@
 //! Tests of the whole engine over a scripted session, without and with its thread.
 
+mod beginning;
 mod delivery;
 mod fault;
 mod rig;

@@ -3,7 +3,7 @@
 use super::session::{Control, Scripted, VOCABULARY};
 use crate::{
     command::{Command, Submission},
-    config::Config,
+    config::{Config, Gap, Mixing, PrefixLimits},
     executor::{Executor, Parts},
     status::{Metrics, Place, Status},
     subscription::{Subscription, channel},
@@ -33,7 +33,11 @@ pub(crate) struct Hand(Arc<AtomicU64>);
 
 impl Hand {
     pub(crate) fn pass(&self, seconds: u64) {
-        self.0.fetch_add(seconds * 1_000, Ordering::SeqCst);
+        self.pass_millis(seconds * 1_000);
+    }
+
+    pub(crate) fn pass_millis(&self, milliseconds: u64) {
+        self.0.fetch_add(milliseconds, Ordering::SeqCst);
     }
 }
 
@@ -81,7 +85,9 @@ pub(crate) fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
 }
 
 pub(crate) fn config() -> Config {
-    Config { vocabulary: Some(VOCABULARY), ..Config::default() }
+    // Time stands still in most scripts.
+    let mixing = Mixing::Packed(Gap::Any);
+    Config { vocabulary: Some(VOCABULARY), prefix: PrefixLimits::OFF, mixing, ..Config::default() }
 }
 
 /// An executor without a thread.
@@ -99,9 +105,13 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(config: Config) -> Self {
+        Self::over(config, Control::default())
+    }
+
+    pub(crate) fn over(config: Config, control: Control) -> Self {
         let fake = Fake::open();
         let device: Device = fake.clone();
-        let control = Arc::new(Control::default());
+        let control = Arc::new(control);
         let clock = Hand::default();
         let session = Box::new(Scripted::new(&device, Arc::clone(&control)));
         let idle_timeout = config.idle_timeout;

@@ -2,12 +2,17 @@
 
 use super::{
     rig::{Answer, Rig, config, request},
-    session::{TOKEN_BYTES, Trouble},
+    session::{Control, TOKEN_BYTES, Trouble},
 };
-use crate::{command::Command, config::Config, subscription::Subscription};
+use crate::{
+    command::Command,
+    config::{Config, Gap, Mixing, PrefixLimits},
+    subscription::Subscription,
+};
 use proptest::prelude::*;
+use std::time::Duration;
 use tandem_contracts::{
-    request::{Outcome, Request, RequestId},
+    request::{Outcome, Request, RequestId, Usage},
     sampling::Sampling,
     tensor::ErrorKind,
     text::TokenId,
@@ -50,6 +55,15 @@ enum Action {
     Fail(Trouble),
 }
 
+/// Prompts of which many begin alike.
+fn prompt() -> impl Strategy<Value = Vec<TokenId>> {
+    let beginning = (0_u32..3, 0_usize..16).prop_map(|(first, length)| {
+        (0..length as u32).map(|index| (10 * first + index) % 30).collect::<Vec<_>>()
+    });
+    (beginning, prop::collection::vec(0_u32..30, 1..10))
+        .prop_map(|(beginning, end)| [beginning, end].concat())
+}
+
 fn wish() -> impl Strategy<Value = Wish> {
     let sampling =
         (prop_oneof![Just(0.0_f32), Just(0.7)], any::<u64>(), prop_oneof![Just(1.0_f32), Just(0.9)]);
@@ -59,13 +73,9 @@ fn wish() -> impl Strategy<Value = Wish> {
         top_p,
         ..Sampling::default()
     });
-    (prop::collection::vec(0_u32..30, 1..25), 1_usize..12, prop::collection::vec(0_u32..30, 0..3), sampling)
-        .prop_map(|(prompt, max_tokens, end_tokens, sampling)| Wish {
-            prompt,
-            max_tokens,
-            end_tokens,
-            sampling,
-        })
+    (prompt(), 1_usize..12, prop::collection::vec(0_u32..30, 0..3), sampling).prop_map(
+        |(prompt, max_tokens, end_tokens, sampling)| Wish { prompt, max_tokens, end_tokens, sampling },
+    )
 }
 
 fn action(faults: bool) -> impl Strategy<Value = Action> {
@@ -80,6 +90,37 @@ fn action(faults: bool) -> impl Strategy<Value = Action> {
         1 => (0_u64..12).prop_map(Action::Pass),
         u32::from(faults) => trouble.prop_map(Action::Fail),
     ]
+}
+
+/// An engine: its limits, and whether its session's rows can be shortened.
+#[derive(Clone, Debug)]
+struct Setting {
+    config: Config,
+    trimmable: bool,
+}
+
+fn mixing() -> impl Strategy<Value = Mixing> {
+    prop_oneof![
+        Just(Mixing::Alternating),
+        Just(Mixing::Packed(Gap::Any)),
+        (1.0_f32..6.0).prop_map(|times| Mixing::Packed(Gap::Times(times))),
+        (0_u64..9).prop_map(|time| Mixing::Packed(Gap::Within(Duration::from_millis(time)))),
+    ]
+}
+
+fn prefix() -> impl Strategy<Value = PrefixLimits> {
+    (0_usize..80, 0_usize..6, 0_usize..12).prop_map(|(tokens, shortest, boundary)| PrefixLimits {
+        bytes: tokens * TOKEN_BYTES,
+        shortest,
+        boundary,
+    })
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    (limits(), mixing(), prefix(), any::<bool>()).prop_map(|(config, mixing, prefix, trimmable)| Setting {
+        config: Config { mixing, prefix, ..config },
+        trimmable,
+    })
 }
 
 fn limits() -> impl Strategy<Value = Config> {
@@ -102,8 +143,14 @@ struct Client {
     cancelled: bool,
 }
 
-fn play(limits: &Config, actions: Vec<Action>) -> (Rig, Vec<Client>) {
-    let mut rig = Rig::new(limits.clone());
+fn play(setting: &Setting, actions: Vec<Action>) -> (Rig, Vec<Client>) {
+    let Setting { config: limits, trimmable } = setting;
+    let control = Control::default();
+    control.script().trimmable = *trimmable;
+    let mut rig = Rig::over(limits.clone(), control);
+    // Steps take between none and four milliseconds.
+    let clock = rig.clock.clone();
+    rig.control.script().hook = Some(Box::new(move |step| clock.pass_millis((step * 7919 % 5) as u64)));
     let mut clients: Vec<Client> = Vec::new();
     for action in actions {
         match action {
@@ -136,7 +183,8 @@ fn play(limits: &Config, actions: Vec<Action>) -> (Rig, Vec<Client>) {
         }
         let metrics = rig.metrics();
         assert!(metrics.active <= limits.max_rows);
-        assert!(limits.cache_bytes.is_none_or(|limit| metrics.cache_bytes <= limit));
+        assert!(metrics.stored_bytes <= limits.prefix.bytes);
+        assert!(limits.cache_bytes.is_none_or(|limit| metrics.cache_bytes + metrics.stored_bytes <= limit));
     }
     rig.finish();
     for Client { subscription, answer, .. } in &mut clients {
@@ -150,10 +198,10 @@ proptest! {
 
     #[test]
     fn every_request_ends_once_and_every_lease_comes_back(
-        limits in limits(),
+        setting in setting(),
         actions in prop::collection::vec(action(true), 0..60),
     ) {
-        let (mut rig, clients) = play(&limits, actions);
+        let (mut rig, clients) = play(&setting, actions);
         rig.assert_balanced();
         prop_assert_eq!(rig.metrics().outcomes.total(), clients.len() as u64);
         for client in clients.iter().filter(|client| client.subscription.is_some()) {
@@ -163,10 +211,10 @@ proptest! {
 
     #[test]
     fn a_rows_answer_is_its_answer_alone(
-        limits in limits(),
+        setting in setting(),
         actions in prop::collection::vec(action(false), 0..60),
     ) {
-        let (_, clients) = play(&limits, actions);
+        let (_, clients) = play(&setting, actions);
         for client in clients.iter().filter(|client| client.subscription.is_some()) {
             let alone = client.wish.alone();
             match client.answer.outcome() {
@@ -176,7 +224,9 @@ proptest! {
                     prop_assert_eq!(outcome, alone.outcome());
                     prop_assert_eq!(&client.answer.tokens, &alone.tokens);
                     prop_assert_eq!(&client.answer.text, &alone.text);
-                    prop_assert_eq!(client.answer.usage(), alone.usage());
+                    let cached_tokens = client.answer.usage().cached_tokens;
+                    prop_assert!(cached_tokens < client.wish.prompt.len());
+                    prop_assert_eq!(client.answer.usage(), Usage { cached_tokens, ..alone.usage() });
                 }
             }
         }

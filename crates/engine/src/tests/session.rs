@@ -58,10 +58,13 @@ pub(crate) struct Script {
     pub(crate) at_step: BTreeMap<usize, Trouble>,
     pub(crate) at_open: Option<Trouble>,
     pub(crate) at_close: Option<Trouble>,
+    pub(crate) at_fork: Option<Trouble>,
     /// The step of this number gives a value that cannot be evaluated.
     pub(crate) at_evaluation: Option<usize>,
     /// Called at the beginning of every step with its number.
     pub(crate) hook: Option<Hook>,
+    /// Whether rows can be shortened; read when the session is made.
+    pub(crate) trimmable: bool,
     /// Steps wait while this is set.
     pub(crate) held: bool,
     /// Tokens that rows may hold together.
@@ -130,23 +133,30 @@ fn logits(tokens: &[TokenId]) -> Vec<f32> {
 }
 
 #[derive(Debug)]
-struct State(Vec<TokenId>);
+struct State {
+    tokens: Vec<TokenId>,
+    floor: usize,
+}
 
 impl RowState for State {
     fn tokens(&self) -> usize {
-        self.0.len()
+        self.tokens.len()
     }
 
     fn bytes(&self) -> usize {
-        self.0.len() * TOKEN_BYTES
+        self.tokens.len() * TOKEN_BYTES
     }
 
     fn reuse_floor(&self) -> usize {
-        0
+        self.floor
     }
 
     fn fork(&self) -> Result<Box<dyn RowState>> {
-        Ok(Box::new(Self(self.0.clone())))
+        Ok(Box::new(Self { tokens: self.tokens.clone(), floor: self.floor }))
+    }
+
+    fn planes(&self) -> Vec<Tensor> {
+        Vec::new()
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -165,7 +175,8 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
-        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable: false };
+        let trimmable = control.script().trimmable;
+        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable };
         Self { device: device.clone(), capabilities, rows: BTreeMap::new(), control }
     }
 
@@ -235,8 +246,10 @@ impl Session for Scripted {
     fn open(&mut self, slot: Slot, _policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
         let trouble = self.control.script().at_open.take();
         trouble.map_or(Ok(()), |trouble| trouble.strike("open"))?;
-        assert!(state.is_none(), "nothing is stored");
-        assert!(self.rows.insert(slot, Vec::new()).is_none(), "the slot is open");
+        let tokens = state.map_or_else(Vec::new, |state| {
+            state.into_any().downcast::<State>().expect("a state of this session").tokens
+        });
+        assert!(self.rows.insert(slot, tokens).is_none(), "the slot is open");
         self.control.script().opened += 1;
         Ok(())
     }
@@ -247,7 +260,8 @@ impl Session for Scripted {
         let tokens = self.rows.remove(&slot);
         let tokens = tokens.ok_or_else(|| Error::new(ErrorKind::State, "close", "the slot is not open"))?;
         self.control.script().closed += 1;
-        Ok(Box::new(State(tokens)))
+        let floor = if self.capabilities.trimmable { 0 } else { tokens.len() };
+        Ok(Box::new(State { tokens, floor }))
     }
 
     fn discard(&mut self, slot: Slot) {
@@ -264,12 +278,24 @@ impl Session for Scripted {
         Err(Error::new(ErrorKind::Unsupported, "restore", "not scripted"))
     }
 
-    fn fork(&mut self, _from: Slot, _to: Slot) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "fork", "not scripted"))
+    fn fork(&mut self, from: Slot, to: Slot) -> Result<()> {
+        let trouble = self.control.script().at_fork.take();
+        trouble.map_or(Ok(()), |trouble| trouble.strike("fork"))?;
+        let tokens = self.rows.get(&from).cloned();
+        let tokens = tokens.ok_or_else(|| Error::new(ErrorKind::State, "fork", "the slot is not open"))?;
+        assert!(self.rows.insert(to, tokens).is_none(), "the slot is open");
+        self.control.script().opened += 1;
+        Ok(())
     }
 
-    fn trim(&mut self, _slot: Slot, _tokens: usize) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "trim", "not scripted"))
+    fn trim(&mut self, slot: Slot, tokens: usize) -> Result<()> {
+        let held = self.rows.get_mut(&slot);
+        let held = held.ok_or_else(|| Error::new(ErrorKind::State, "trim", "the slot is not open"))?;
+        if !self.capabilities.trimmable && tokens < held.len() {
+            return Err(Error::new(ErrorKind::Unsupported, "trim", "rows cannot be shortened"));
+        }
+        held.truncate(tokens);
+        Ok(())
     }
 
     fn step(&mut self, step: &Step) -> Result<Stepped> {

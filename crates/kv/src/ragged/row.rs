@@ -414,6 +414,10 @@ impl RowState for RaggedRow {
         Ok(Box::new(self.fork()?))
     }
 
+    fn planes(&self) -> Vec<Tensor> {
+        self.planes().cloned().collect()
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }

@@ -12,7 +12,7 @@ pub(crate) use session::{CONTEXT, Control};
 use serde_json::{Value as Json, json};
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 use tandem_contracts::{fake, model::Session, schedule::Clock, tensor::Device, text::Vocabulary};
-use tandem_engine::{Config, EngineHandle};
+use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_serve::{
     http::Server,
     model::{Defaults, ModelText, ServedModel},
@@ -85,7 +85,9 @@ impl Rig {
         let control = Arc::new(Control::default());
         control.hold(setup.loading);
         let tokenizer = Tokenizer::bytes().expect("a tokeniser");
-        let config = Config { vocabulary: Some(tokenizer.len()), ..setup.config.clone() };
+        // The scripted session knows its rows by how they came, so that none begins with another's state.
+        let vocabulary = Some(tokenizer.len());
+        let config = Config { vocabulary, prefix: PrefixLimits::OFF, ..setup.config.clone() };
         let shared = Arc::clone(&control);
         let waits = setup.loading;
         let build = move |device: &Device| {

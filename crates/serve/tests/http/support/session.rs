@@ -95,6 +95,10 @@ impl RowState for Closed {
         Ok(Box::new(Self(self.0)))
     }
 
+    fn planes(&self) -> Vec<Tensor> {
+        Vec::new()
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }

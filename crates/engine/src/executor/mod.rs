@@ -7,26 +7,27 @@
 //! Invariants: every accepted request ends once; a row's slot is closed when the row leaves, whatever the reason;
 //! a failed step ends the rows that it carried and no others; requests start in the order of their ids.
 
+mod admission;
+mod beginning;
+mod fault;
+
 use crate::{
     command::{Command, Submission},
-    config::Config,
-    error::panic_message,
-    plan::{Limits, plan},
-    row::{Row, failed, longest},
+    config::{Config, Mixing},
+    pace::{Load, Pace},
+    plan::{Limits, Turn, plan},
+    prefix::PrefixStore,
+    row::{Row, failed},
     sample::{Choice, Draw, Picks},
     status::{Metrics, Times},
 };
-use std::{
-    collections::BTreeMap,
-    mem,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc::Sender,
-};
+use fault::{Fault, guard};
+use std::{collections::BTreeMap, mem, sync::mpsc::Sender};
 use tandem_contracts::{
     model::{Capabilities, Session, Slot, Step, Wanted},
     request::{Outcome, RequestId},
     schedule::Clock,
-    tensor::{Device, ErrorKind, Result, Tensor},
+    tensor::{Device, ErrorKind, Tensor},
 };
 
 /// What the executor drives.
@@ -61,20 +62,13 @@ pub(crate) struct Executor {
     rows: Vec<Row>,
     /// Cache bytes that the rows may take together, by projection; never more than the budget.
     projected: usize,
+    prefix: PrefixStore,
+    pace: Pace,
+    /// Whether the last step carried prompts and left decoding rows to the next one.
+    prompts_had_a_turn: bool,
     course: Course,
     drains: Vec<Sender<()>>,
     metrics: Metrics,
-}
-
-/// Whether a request can start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Admission {
-    /// With it the rows take so many bytes.
-    Fits(usize),
-    /// Others hold the bytes now.
-    Wait,
-    /// The whole budget would not do, or the session cannot keep so long a row; alone it takes so many bytes.
-    Never(Option<usize>),
 }
 
 /// A step that has run, and what came of it.
@@ -97,12 +91,16 @@ struct Given {
 impl Executor {
     pub(crate) fn new(parts: Parts) -> Self {
         let capabilities = parts.session.capabilities().clone();
+        let prefix = PrefixStore::new(parts.config.prefix);
         Self {
             parts,
+            prefix,
             capabilities,
             queue: BTreeMap::new(),
             rows: Vec::new(),
             projected: 0,
+            pace: Pace::default(),
+            prompts_had_a_turn: false,
             course: Course::Open,
             drains: Vec::new(),
             metrics: Metrics::default(),
@@ -111,17 +109,6 @@ impl Executor {
 
     pub(crate) fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    /// Tokens that a row may come to: the more of them, the more bytes it needs.
-    pub(crate) fn longest(&self) -> usize {
-        let fits = |length| matches!(self.admit(length), Ok(Admission::Fits(_)));
-        let (mut fitting, mut end) = (0, self.capabilities.context.saturating_add(1));
-        while fitting + 1 < end {
-            let middle = fitting + (end - fitting) / 2;
-            if fits(middle) { fitting = middle } else { end = middle }
-        }
-        fitting
     }
 
     pub(crate) fn course(&self) -> Course {
@@ -191,112 +178,39 @@ impl Executor {
         submission.publisher.finish(outcome);
     }
 
-    /// Lets cancelled rows go and gives free rows to the queue, in order.
-    fn prepare(&mut self) {
-        self.retire(|row| row.cancelled.then_some(Outcome::Cancelled));
-        while self.course == Course::Open && self.rows.len() < self.parts.config.max_rows.max(1) {
-            let Some(head) = self.queue.values().next() else { break };
-            let (prompt, answer) = (head.request.prompt.len(), head.request.max_tokens);
-            let length = longest((prompt, answer), self.capabilities.context);
-            let admission = self.admit(length);
-            if matches!(admission, Ok(Admission::Wait)) {
-                break;
-            }
-            let Some((_, submission)) = self.queue.pop_first() else { break };
-            match admission {
-                Ok(Admission::Never(bytes)) => self.turn_away(*submission, failed(self.too_large(bytes))),
-                Ok(Admission::Fits(bytes)) => self.start(Row::new(*submission, self.free_slot()), bytes),
-                Ok(Admission::Wait) => {}
-                Err(fault) => self.turn_away(*submission, failed(fault.message)),
-            }
-        }
-    }
-
-    /// Whether a row of `length` tokens fits beside those that live.
-    fn admit(&self, length: usize) -> std::result::Result<Admission, Fault> {
-        let limit = self.parts.config.cache_bytes.unwrap_or(usize::MAX);
-        match self.project(self.lengths().chain([length]))? {
-            Some(together) if together <= limit => return Ok(Admission::Fits(together)),
-            _ => {}
-        }
-        Ok(match self.project([length])? {
-            Some(alone) if alone <= limit => Admission::Wait,
-            alone => Admission::Never(alone),
-        })
-    }
-
-    /// Bytes that rows on their way to these lengths take together at most; none where they cannot be kept together.
-    fn project(&self, lengths: impl IntoIterator<Item = usize>) -> std::result::Result<Option<usize>, Fault> {
-        let Parts { session, config, .. } = &self.parts;
-        let lengths: Vec<usize> = lengths.into_iter().collect();
-        let step = config.prompt_chunk.min(config.step_tokens);
-        guard("project", || match session.project_bytes(&config.state, &lengths, step) {
-            Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
-            bytes => bytes.map(Some),
-        })
-    }
-
-    /// The lengths that the rows may come to.
-    fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.rows.iter().map(|row| row.longest(self.capabilities.context))
-    }
-
-    fn too_large(&self, bytes: Option<usize>) -> String {
-        let limit = self.parts.config.cache_bytes.unwrap_or(usize::MAX);
-        match bytes {
-            Some(bytes) => format!(
-                "the request's cache may take {bytes} bytes, a shorter prompt or a lower max_tokens takes less, \
-                 the device's budget is: {limit}"
-            ),
-            None => "the request is longer than all that can be cached, \
-                     a shorter prompt or a lower max_tokens takes less"
-                .to_owned(),
-        }
-    }
-
-    fn free_slot(&self) -> Slot {
-        let mut slot = 0;
-        while self.rows.iter().any(|row| row.slot == Slot(slot)) {
-            slot += 1;
-        }
-        Slot(slot)
-    }
-
-    /// Starts a row, with which all take so many bytes.
-    fn start(&mut self, row: Row, bytes: usize) {
-        let Parts { session, config, .. } = &mut self.parts;
-        match guard("open", || session.open(row.slot, &config.state, None)) {
-            Ok(()) => {
-                self.rows.push(row);
-                self.projected = bytes;
-            }
-            Err(fault) => {
-                // After an error the slot is closed; after a panic nobody knows, and either answer will do.
-                if fault.panicked
-                    && guard("close", || session.close(row.slot)).is_err_and(|fault| fault.panicked)
-                {
-                    self.course = Course::Broken;
-                }
-                let outcome = row.finish(failed(fault.message), self.parts.clock.now());
-                self.metrics.outcomes.count(&outcome);
-            }
-        }
-    }
-
     /// Runs one step over the rows; `None` when no row has anything to do, or the session cannot be trusted.
     fn forward(&mut self) -> Option<Iteration> {
         if self.course == Course::Broken {
             return None;
         }
-        let Config { step_tokens, prompt_chunk, ref state, .. } = self.parts.config;
-        let counted: Vec<_> = self.rows.iter().map(Row::counted).collect();
-        let step = plan(&counted, Limits { step: step_tokens, chunk: prompt_chunk }, state);
+        let counted: Vec<_> = self.rows.iter().filter(|row| row.is_open()).map(Row::counted).collect();
+        let load = Load::of(&counted);
+        let limits = self.limits(load);
+        let step = plan(&counted, limits, &self.parts.config.state);
         if step.rows.is_empty() {
             return None;
         }
         self.metrics.steps += 1;
+        self.prompts_had_a_turn = limits.turn == Turn::Prompts;
+        let begun = self.parts.clock.now();
         let outcome = self.run(&step);
+        if outcome.is_ok() {
+            let tokens = step.tokens().saturating_sub(load.decoding);
+            self.pace.note(Load { tokens, ..load }, self.parts.clock.now().saturating_sub(begun));
+        }
         Some(Iteration { step, outcome })
+    }
+
+    /// What the next step may carry of what there is.
+    fn limits(&self, load: Load) -> Limits {
+        let Config { step_tokens, prompt_chunk, mixing, .. } = self.parts.config;
+        let all = Limits { step: step_tokens, chunk: prompt_chunk, prompts: usize::MAX, turn: Turn::Both };
+        match mixing {
+            _ if load.decoding == 0 || load.preparing == 0 => all,
+            Mixing::Packed(gap) => Limits { prompts: self.pace.prompt_tokens(load.decoding, gap), ..all },
+            Mixing::Alternating if self.prompts_had_a_turn => Limits { turn: Turn::Decoding, ..all },
+            Mixing::Alternating => Limits { turn: Turn::Prompts, ..all },
+        }
     }
 
     fn run(&mut self, step: &Step) -> std::result::Result<Given, Fault> {
@@ -359,6 +273,8 @@ impl Executor {
             ended.extend(outcome.map(|outcome| (part.slot, outcome)));
         }
         self.retire(|row| ended.remove(&row.slot).or(row.cancelled.then_some(Outcome::Cancelled)));
+        self.keep_boundaries();
+        self.make_room();
     }
 
     /// Ends the rows that a failed step carried.
@@ -367,7 +283,8 @@ impl Executor {
         let carried = |row: &mut Row| step.rows.iter().any(|part| part.slot == row.slot);
         self.retire(|row| carried(row).then(|| failed(fault.message.clone())));
         if fault.kind == Some(ErrorKind::Memory) {
-            // What the rows held is free now; the next ones start with all of it.
+            // What the rows held is free now; the next ones start with all of it, and with what was only kept.
+            while self.prefix.evict() {}
             self.parts.device.trim();
         }
     }
@@ -381,7 +298,7 @@ impl Executor {
                 continue;
             };
             ended = true;
-            self.release(row.slot);
+            self.let_go(&row, &outcome);
             let outcome = row.finish(outcome, self.parts.clock.now());
             self.metrics.outcomes.count(&outcome);
         }
@@ -408,34 +325,9 @@ impl Executor {
     pub(crate) fn metrics(&mut self) -> &Metrics {
         self.metrics.active = self.rows.len();
         self.metrics.cache_bytes = self.projected;
+        self.metrics.stored_bytes = self.prefix.bytes();
+        self.metrics.stored_states = self.prefix.len();
         self.metrics.memory = self.parts.device.memory();
         &self.metrics
-    }
-}
-
-/// A call into the session that failed.
-#[derive(Debug)]
-struct Fault {
-    message: String,
-    kind: Option<ErrorKind>,
-    panicked: bool,
-}
-
-/// Calls into the session; an error or a panic becomes a fault with a message for the consumer.
-fn guard<T>(what: &'static str, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, Fault> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => {
-            tracing::error!(what, %error, "the model failed");
-            Err(Fault {
-                message: format!("the model failed: {error}"),
-                kind: Some(error.kind()),
-                panicked: false,
-            })
-        }
-        Err(payload) => {
-            tracing::error!(what, panic = panic_message(payload.as_ref()), "the model panicked");
-            Err(Fault { message: "the model failed unexpectedly".to_owned(), kind: None, panicked: true })
-        }
     }
 }

@@ -1,0 +1,198 @@
+//! Where a row's first tokens come from: a stored state, an older row that lives, or steps of its own.
+//!
+//! ```text
+//!   a stored state shares n tokens  --> the row begins with a fork of it, shortened to n
+//!   an older row shares n tokens    --> the row waits until that one holds n, and begins with a fork of it
+//!   neither                         --> the row begins empty
+//! ```
+//!
+//! So requests that come together and begin alike, be they samples of one prompt, compute what they share once.
+//!
+//! Invariants: whatever goes wrong with a shared beginning costs time and no answer, as the row begins empty then; a row waits
+//! for older ones alone, and the oldest for none; a state is kept only of a row that ended well.
+
+use super::{
+    Course, Executor,
+    fault::{Fault, guard},
+};
+use crate::{
+    prefix::{Namespace, Taken},
+    row::{Row, failed},
+};
+use std::collections::BTreeMap;
+use tandem_contracts::{
+    model::{AdapterSet, RowState, Slot},
+    request::Outcome,
+    tensor::Tensor,
+};
+use tandem_kv::prefix::common;
+
+/// How a row begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// Empty.
+    Empty,
+    /// With the stored state that reaches furthest.
+    Stored,
+    /// With the first tokens of a live row.
+    Live { slot: Slot, tokens: usize },
+    /// Later: an older row, by index, does not hold these tokens yet.
+    Later { older: usize, tokens: usize },
+}
+
+impl Executor {
+    /// Opens the rows that can begin now, and says to the rows that others wait for where they wait.
+    pub(super) fn open_rows(&mut self) {
+        self.rows.iter_mut().for_each(Row::forget_cut);
+        let mut lost = BTreeMap::new();
+        for index in 0..self.rows.len() {
+            if self.rows[index].is_open() {
+                continue;
+            }
+            let beginning = self.beginning(index);
+            if let Beginning::Later { older, tokens } = beginning {
+                self.rows[older].cut_at(tokens);
+            } else if let Err(fault) = self.open(index, beginning) {
+                lost.insert(self.rows[index].slot, failed(fault.message));
+            }
+        }
+        if !lost.is_empty() {
+            self.retire(|row| lost.remove(&row.slot));
+        }
+    }
+
+    /// Which states stand for a row's.
+    fn space(&self) -> Namespace {
+        Namespace { adapters: AdapterSet::BASE, policy: self.parts.config.state.clone() }
+    }
+
+    fn beginning(&mut self, index: usize) -> Beginning {
+        let space = self.space();
+        let (older, younger) = self.rows.split_at(index);
+        let prompt = younger[0].tokens();
+        let stored = self.prefix.reach(&space, prompt);
+        // The last token is computed in any case, as its logits are wanted.
+        let most = prompt.len().saturating_sub(1);
+        let shared = |row: &Row| common(row.tokens(), prompt).min(most);
+        let trimmable = self.capabilities.trimmable;
+        let usable = |row: &Row| trimmable || row.computed() <= shared(row);
+        let candidates = older.iter().enumerate().filter(|(_, row)| !row.cancelled && usable(row));
+        let best = candidates.max_by_key(|(index, row)| (shared(row), row.computed(), usize::MAX - index));
+        let empty = if stored.is_some() { Beginning::Stored } else { Beginning::Empty };
+        let Some((older, row)) = best else { return empty };
+        let tokens = shared(row);
+        if !self.prefix.wants(tokens) || stored.is_some_and(|stored| stored >= tokens) {
+            return empty;
+        }
+        match row.is_open() && row.computed() >= tokens {
+            true => Beginning::Live { slot: row.slot, tokens },
+            false => Beginning::Later { older, tokens },
+        }
+    }
+
+    fn open(&mut self, index: usize, beginning: Beginning) -> Result<(), Fault> {
+        let slot = self.rows[index].slot;
+        let held = match beginning {
+            Beginning::Stored => self.stored(index),
+            Beginning::Live { slot: from, tokens } => self.forked(from, slot, tokens),
+            Beginning::Empty | Beginning::Later { .. } => None,
+        };
+        if held.is_none() && self.course != Course::Broken {
+            let (session, policy) = (&mut self.parts.session, &self.parts.config.state);
+            guard("open", || session.open(slot, policy, None))?;
+        }
+        let held = held.unwrap_or(0);
+        self.metrics.cached_tokens += held as u64;
+        self.rows[index].begin(held);
+        Ok(())
+    }
+
+    /// Begins a row with a stored state; gives its tokens, or none where that did not work.
+    fn stored(&mut self, index: usize) -> Option<usize> {
+        let space = self.space();
+        let Row { slot, .. } = self.rows[index];
+        let Taken { state, tokens } = self.prefix.take(&space, self.rows[index].tokens())?;
+        let (session, policy) = (&mut self.parts.session, &self.parts.config.state);
+        let held = state.tokens();
+        let opened = guard("open", || {
+            session.open(slot, policy, Some(state))?;
+            if tokens < held { session.trim(slot, tokens) } else { Ok(()) }
+        });
+        self.unless_lost(slot, opened).map(|()| tokens)
+    }
+
+    /// Begins a row with the first tokens of a live one.
+    fn forked(&mut self, from: Slot, to: Slot, tokens: usize) -> Option<usize> {
+        let held = self.rows.iter().find(|row| row.slot == from)?.computed();
+        let session = &mut self.parts.session;
+        let forked = guard("fork", || {
+            session.fork(from, to)?;
+            if tokens < held { session.trim(to, tokens) } else { Ok(()) }
+        });
+        self.unless_lost(to, forked).map(|()| tokens)
+    }
+
+    /// What a slot was to get; where it did not, the slot is closed.
+    fn unless_lost<T>(&mut self, slot: Slot, given: Result<T, Fault>) -> Option<T> {
+        match given {
+            Ok(given) => Some(given),
+            Err(_) => {
+                self.release(slot);
+                None
+            }
+        }
+    }
+
+    /// Closes the slot of a row that leaves, and keeps its state where it ended well and somebody may go on from it.
+    pub(super) fn let_go(&mut self, row: &Row, outcome: &Outcome) {
+        let well = !matches!(outcome, Outcome::Failed(_)) && self.course < Course::Stopped;
+        if !(well && row.is_open() && self.prefix.wants(row.computed())) {
+            return self.release(row.slot);
+        }
+        let session = &mut self.parts.session;
+        let closed = guard("close", || session.close(row.slot));
+        if let Some(state) = self.unless_lost(row.slot, closed) {
+            self.keep(row.computed_tokens().to_vec(), state);
+        }
+    }
+
+    /// Keeps the states of rows that have just come to the end of their prompts and could not be shortened to it later.
+    pub(super) fn keep_boundaries(&mut self) {
+        let ready: Vec<Slot> =
+            self.rows.iter().filter(|row| row.is_at_boundary()).map(|row| row.slot).collect();
+        for from in ready {
+            let to = self.free_slot();
+            let session = &mut self.parts.session;
+            let state = guard("boundary", || {
+                session.fork(from, to)?;
+                session.close(to)
+            });
+            let state = self.unless_lost(to, state);
+            let tokens =
+                self.rows.iter().find(|row| row.slot == from).map(|row| row.computed_tokens().to_vec());
+            if let (Some(state), Some(tokens)) = (state, tokens) {
+                self.keep(tokens, state);
+            }
+        }
+    }
+
+    fn keep(&mut self, tokens: Vec<u32>, state: Box<dyn RowState>) {
+        let device = &self.parts.device;
+        if device.traits().deferred {
+            // A state that is not computed yet would hold on to all that it is computed from.
+            let planes = state.planes();
+            let evaluated = guard("keep", || device.eval(&planes.iter().collect::<Vec<&Tensor>>()));
+            if evaluated.is_err() {
+                return;
+            }
+        }
+        let space = self.space();
+        self.prefix.put(&space, tokens, state);
+    }
+
+    /// Drops stored states until they and the rows fit the device's budget together.
+    pub(super) fn make_room(&mut self) {
+        let limit = self.parts.config.cache_bytes.unwrap_or(usize::MAX);
+        while self.projected.saturating_add(self.prefix.bytes()) > limit && self.prefix.evict() {}
+    }
+}
