@@ -4,9 +4,11 @@
 //! what it means. Nothing below reads the environment.
 
 mod kv;
+mod sharing;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use kv::{KvLayout, KvQuant};
+pub(crate) use sharing::Sharing;
 use std::{net::IpAddr, path::PathBuf};
 
 /// Runs language models on this machine: in the terminal, or behind an OpenAI-compatible server.
@@ -189,9 +191,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N")]
     pub max_tokens: Option<usize>,
 
-    /// Requests that may wait; more are answered with status 429.
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub queue: usize,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub sharing: Sharing,
 
     /// Seconds that running answers may take to finish at shutdown.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]

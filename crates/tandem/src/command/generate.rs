@@ -11,12 +11,12 @@ use std::{
     time::Instant,
 };
 use tandem_contracts::request::{Event, Outcome};
-use tandem_engine::{Config, Subscription};
+use tandem_engine::{Config, PrefixLimits, Subscription};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &cli::Generate, verbose: bool) -> Result<()> {
     let text = prompt_text(&arguments.prompt)?;
-    let model = wiring::start(&arguments.model, Config::default())?;
+    let model = wiring::start(&arguments.model, Config { prefix: PrefixLimits::OFF, ..Config::default() })?;
     let tokens = if arguments.raw {
         let encoded = model.text.tokenizer.encode_prompt(&text);
         encoded.map_err(|error| Error::new("the prompt was refused").because(error))?

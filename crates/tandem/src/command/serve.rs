@@ -7,7 +7,6 @@ use crate::{
     wiring,
 };
 use std::{net::SocketAddr, time::Duration};
-use tandem_engine::Config;
 use tandem_serve::http::Server;
 use tokio::{
     net::TcpListener,
@@ -23,8 +22,7 @@ pub(crate) fn run(arguments: &cli::Serve) -> Result<()> {
         ))
         .hint("leave --host away to serve this machine only, or add --insecure-no-auth"));
     }
-    let config = Config { max_queued: arguments.queue, ..Config::default() };
-    let mut model = wiring::start(&arguments.model, config)?;
+    let mut model = wiring::start(&arguments.model, arguments.sharing.config())?;
     if let Some(name) = &arguments.model_name {
         model.name.clone_from(name);
     }
