@@ -4,7 +4,10 @@ use super::{
     Course, Executor, Parts,
     fault::{Fault, guard},
 };
-use crate::row::{Boundary, Row, failed, longest};
+use crate::{
+    config::Config,
+    row::{Boundary, Row, failed, longest},
+};
 use tandem_contracts::{model::Slot, request::Outcome, tensor::ErrorKind};
 
 /// Whether a request can start.
@@ -60,8 +63,10 @@ impl Executor {
     /// Where a prompt of so many tokens is cut before its last one.
     fn boundary(&self, prompt: usize) -> Option<Boundary> {
         let end = prompt.checked_sub(1).filter(|end| *end > 0)?;
-        let limits = self.parts.config.prefix;
-        let kept = !self.capabilities.trimmable && prompt >= limits.boundary && self.prefix.wants(end);
+        let Config { prefix: limits, state, .. } = &self.parts.config;
+        // Where precision changes behind the prompt, the row cannot be shortened to before that either.
+        let passed = !self.capabilities.trimmable || state.limit(end).is_some();
+        let kept = passed && prompt >= limits.boundary && self.prefix.wants(end);
         // Where the number of tokens in a step shows in its numbers, first tokens are to come from steps as later ones do.
         let apart = !self.parts.device.traits().batch_invariant;
         (kept || apart).then_some(Boundary { tokens: end, kept })
