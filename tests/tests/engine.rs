@@ -61,6 +61,7 @@ impl Wish {
             prompt: self.prompt.clone(),
             max_tokens: ANSWER,
             sampling: self.sampling.clone(),
+            state: None,
             end_tokens: Vec::new(),
             ignore_end: true,
             text: Box::new(Mute),

@@ -4,6 +4,7 @@
 //! [`Event::Delta`]s, joined, are the whole answer; token counts are those of tokens really processed.
 
 use crate::{
+    model::StatePolicy,
     sampling::Sampling,
     text::{StopMatcher, TokenId},
 };
@@ -27,6 +28,8 @@ pub struct Request {
     pub max_tokens: usize,
     /// How each token is chosen.
     pub sampling: Sampling,
+    /// How its keys and values are kept; none is the engine's own way.
+    pub state: Option<StatePolicy>,
     /// Tokens that end the answer without being part of it.
     pub end_tokens: Vec<TokenId>,
     /// Whether an end token is an ordinary token (benchmarks).
@@ -41,6 +44,7 @@ impl fmt::Debug for Request {
             .field("prompt", &self.prompt.len())
             .field("max_tokens", &self.max_tokens)
             .field("sampling", &self.sampling)
+            .field("state", &self.state)
             .field("end_tokens", &self.end_tokens)
             .field("ignore_end", &self.ignore_end)
             .finish_non_exhaustive()
@@ -135,6 +139,9 @@ pub enum Rejection {
         /// Tokens that a request may come to.
         longest: usize,
     },
+    /// The engine keeps no rows in the way that was asked for.
+    #[error("this server keeps no keys and values in that way")]
+    UnknownState,
     /// A token id that the model does not have.
     #[error("token id outside the vocabulary of {vocabulary}: {token}")]
     UnknownToken {

@@ -12,6 +12,8 @@ use tandem_contracts::request::{Request, RequestId};
 pub(crate) struct Submission {
     pub(crate) id: RequestId,
     pub(crate) request: Request,
+    /// How its keys and values are kept, by its number in the engine's configuration.
+    pub(crate) policy: usize,
     pub(crate) publisher: Publisher,
     /// Its place in the bounded queue, given back when it is dropped.
     pub(crate) place: Place,

@@ -1,8 +1,8 @@
 //! What an engine may do at once. Plain values, checked where they are typed in.
 //!
-//! Invariant: no field but [`Config::state`] changes which tokens a request gets, only when it gets them.
+//! Invariant: no field but [`Config::state`] and [`Config::states`] changes which tokens a request gets, only when it gets them.
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 use tandem_contracts::model::StatePolicy;
 
 /// Limits of one engine.
@@ -23,6 +23,8 @@ pub struct Config {
     pub cache_bytes: Option<usize>,
     /// How the rows' keys and values are kept.
     pub state: StatePolicy,
+    /// Other ways that requests may ask for. Rows that are kept in different ways cannot share steps, and take turns.
+    pub states: Vec<StatePolicy>,
     /// Which states of rows that have ended are kept for requests that begin alike.
     pub prefix: PrefixLimits,
     /// Ids at or above this are never sampled and not accepted in prompts: the width of the output head may
@@ -52,6 +54,13 @@ pub enum Gap {
     Within(Duration),
     /// Any time: prompts take all that a step may carry.
     Any,
+}
+
+impl Config {
+    /// Every way to keep rows; the engine's own is the first.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &StatePolicy> {
+        iter::once(&self.state).chain(&self.states)
+    }
 }
 
 impl Default for Mixing {
@@ -93,6 +102,7 @@ impl Default for Config {
             mixing: Mixing::default(),
             cache_bytes: None,
             state: StatePolicy::Plain,
+            states: Vec::new(),
             prefix: PrefixLimits::default(),
             vocabulary: None,
             idle_timeout: Duration::from_secs(30),

@@ -26,7 +26,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 use tandem_contracts::{
-    model::{Capabilities, Session},
+    model::{Capabilities, Session, StatePolicy},
     request::{Rejection, Request, RequestId},
     schedule::Clock,
     tensor::{self, Device, OpenDevice},
@@ -114,18 +114,21 @@ impl EngineHandle {
     /// # Errors
     /// Why the request was not taken; nothing of it has run.
     pub fn submit(&self, request: Request) -> Result<Subscription, Rejection> {
-        let submitted = self.check(&request).and_then(|()| self.enqueue(request));
+        let submitted = self.check(&request).and_then(|policy| self.enqueue(request, policy));
         self.shared.status.count_submission(submitted.is_ok());
         submitted
     }
 
-    fn check(&self, request: &Request) -> Result<(), Rejection> {
+    fn check(&self, request: &Request) -> Result<usize, Rejection> {
         self.phase().refusal()?;
         let (Some(Capabilities { context, vocabulary, .. }), Some(longest)) =
-            (self.capabilities(), self.longest())
+            (self.capabilities(), self.shared.status.longest())
         else {
-            return Phase::Loading.refusal();
+            return Phase::Loading.refusal().map(|()| 0);
         };
+        let mut policies = self.shared.config.policies();
+        let wanted = |policy: &StatePolicy| request.state.as_ref().is_none_or(|wanted| wanted == policy);
+        let policy = policies.position(wanted).ok_or(Rejection::UnknownState)?;
         request.sampling.validate()?;
         if request.max_tokens == 0 {
             return Err(Rejection::NoTokens);
@@ -138,18 +141,18 @@ impl EngineHandle {
             return Err(Rejection::ContextExceeded { prompt, context: *context });
         }
         let tokens = row::longest((prompt, request.max_tokens), *context);
-        if tokens > longest {
+        if let Some(&longest) = longest.get(policy).filter(|longest| tokens > **longest) {
             return Err(Rejection::CacheExceeded { tokens, longest });
         }
         let vocabulary = self.shared.config.vocabulary.unwrap_or(usize::MAX).min(*vocabulary);
         let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
         match request.prompt.iter().chain(biased).find(|&&token| token as usize >= vocabulary) {
             Some(&token) => Err(Rejection::UnknownToken { token, vocabulary }),
-            None => Ok(()),
+            None => Ok(policy),
         }
     }
 
-    fn enqueue(&self, request: Request) -> Result<Subscription, Rejection> {
+    fn enqueue(&self, request: Request, policy: usize) -> Result<Subscription, Rejection> {
         let Shared { status, config, next, .. } = &*self.shared;
         let limit = config.max_queued.max(1);
         let place = Place::take(status, limit).ok_or(Rejection::QueueFull { limit })?;
@@ -158,7 +161,7 @@ impl EngineHandle {
         phase.refusal()?;
         let id = RequestId(next.fetch_add(1, Ordering::Relaxed));
         let (publisher, subscription) = channel(id, self.commands.clone(), config.idle_timeout);
-        let submission = Command::Submit(Box::new(Submission { id, request, publisher, place }));
+        let submission = Command::Submit(Box::new(Submission { id, request, policy, publisher, place }));
         let sent = self.commands.send(submission).map_err(|_| Phase::Failed);
         drop(phase);
         match sent {
@@ -219,7 +222,7 @@ impl EngineHandle {
     /// Tokens that a request may come to, its prompt and its answer: no more than the model's context, and than the caches
     /// could hold if it ran alone. None until the model is loaded.
     pub fn longest(&self) -> Option<usize> {
-        self.shared.status.longest()
+        self.shared.status.longest()?.first().copied()
     }
 
     /// Counts and times so far.

@@ -15,6 +15,7 @@
 //! | `row` | one live request: tokens, text, consumer |
 //! | `sample` | logits to tokens |
 //! | [`subscription`](Subscription) | one request's events, merged for slow readers |
+//! | `turn` | whose step is next, where rows cannot share one |
 //! | [`status`](Metrics) | phase, queue places, counts |
 //!
 //! Rows of every age share one step: a step carries one token of each decoding row and chunks of prompts. On a
@@ -37,6 +38,7 @@ mod status;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub use config::{Config, Gap, Mixing, PrefixLimits};
 pub use error::{Error, ErrorKind};

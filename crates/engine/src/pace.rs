@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 const WEIGHT: f64 = 0.25;
 
 /// Prompt tokens to which a step may always grow, whatever the one before carried.
-const START: usize = 16;
+const START: usize = 4;
 
 /// What steps have cost.
 #[derive(Clone, Debug, Default)]

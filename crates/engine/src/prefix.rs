@@ -12,16 +12,17 @@
 use crate::config::PrefixLimits;
 use std::collections::HashMap;
 use tandem_contracts::{
-    model::{AdapterSet, RowState, StatePolicy},
+    model::{AdapterSet, RowState},
     text::TokenId,
 };
 use tandem_kv::prefix::PrefixIndex;
 
 /// What states must share, beside their tokens, to stand for each other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Namespace {
     pub(crate) adapters: AdapterSet,
-    pub(crate) policy: StatePolicy,
+    /// How they are kept, by its number in the engine's configuration.
+    pub(crate) policy: usize,
 }
 
 /// The store.
@@ -98,7 +99,7 @@ impl PrefixStore {
         if state.tokens() != tokens.len() || !self.wants(tokens.len()) || bytes > self.limits.bytes {
             return;
         }
-        let index = self.spaces.entry(space.clone()).or_default();
+        let index = self.spaces.entry(*space).or_default();
         let within = index.matches(&tokens).find(|found| {
             let longer = found.tokens.len() > tokens.len() && found.common == tokens.len();
             longer && found.value.state.reuse_floor() <= tokens.len()
@@ -119,7 +120,7 @@ impl PrefixStore {
         self.uses += 1;
         self.bytes += bytes;
         let entry = Entry { state, bytes, used: self.uses };
-        self.spaces.entry(space.clone()).or_default().insert(tokens, entry);
+        self.spaces.entry(*space).or_default().insert(tokens, entry);
     }
 
     /// Drops the least recently used state, if there is one.
@@ -129,7 +130,7 @@ impl PrefixStore {
             .iter()
             .flat_map(|(space, index)| index.iter().map(move |(tokens, entry)| (entry.used, space, tokens)));
         let Some((_, space, tokens)) = entries.min_by_key(|(used, ..)| *used) else { return false };
-        let (space, tokens) = (space.clone(), tokens.to_vec());
+        let (space, tokens) = (*space, tokens.to_vec());
         self.remove(&space, &tokens);
         true
     }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     fn base() -> Namespace {
-        Namespace { adapters: AdapterSet::BASE, policy: StatePolicy::Plain }
+        Namespace { adapters: AdapterSet::BASE, policy: 0 }
     }
 
     fn store(bytes: usize) -> PrefixStore {
@@ -232,8 +233,9 @@ mod tests {
         assert_eq!(take(&mut store, &[1, 2, 3, 4]), Some((3, 4)));
         assert_eq!(take(&mut store, &[1, 2, 9, 7]), Some((3, 5)));
         assert_eq!((take(&mut store, &[1, 2]), take(&mut store, &[1, 7, 7])), (None, None));
-        let other = Namespace { adapters: AdapterSet(1), ..base() };
-        assert!(store.take(&other, &[1, 2, 3, 4, 5]).is_none());
+        for other in [Namespace { adapters: AdapterSet(1), ..base() }, Namespace { policy: 1, ..base() }] {
+            assert!(store.take(&other, &[1, 2, 3, 4, 5]).is_none());
+        }
     }
 
     #[test]

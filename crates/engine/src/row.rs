@@ -7,6 +7,7 @@ use crate::{
     command::Submission,
     error::panic_message,
     plan::Counted,
+    prefix::Namespace,
     sample::Draw,
     subscription::{Publisher, Reader},
 };
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 use tandem_contracts::{
-    model::Slot,
+    model::{AdapterSet, Slot},
     request::{Failure, Outcome, Request, RequestId},
     text::TokenId,
 };
@@ -26,6 +27,8 @@ use tandem_contracts::{
 pub(crate) struct Row {
     pub(crate) id: RequestId,
     pub(crate) slot: Slot,
+    /// How its keys and values are kept, by its number in the engine's configuration.
+    pub(crate) policy: usize,
     /// Whether the row must leave before it is served again.
     pub(crate) cancelled: bool,
     request: Request,
@@ -54,17 +57,35 @@ pub(crate) struct Boundary {
 impl Row {
     /// A row for an accepted request, before its slot is open; its place in the queue is given back here.
     pub(crate) fn new(submission: Submission, slot: Slot, boundary: Option<Boundary>) -> Self {
-        let Submission { id, mut request, publisher, place } = submission;
+        let Submission { id, mut request, policy, publisher, place } = submission;
         drop(place);
         let tokens = mem::take(&mut request.prompt);
         let prompt = tokens.len();
         let (cancelled, open, computed, cut) = (false, false, 0, None);
-        Self { id, slot, cancelled, request, publisher, tokens, prompt, computed, open, boundary, cut }
+        Self {
+            id,
+            slot,
+            policy,
+            cancelled,
+            request,
+            publisher,
+            tokens,
+            prompt,
+            computed,
+            open,
+            boundary,
+            cut,
+        }
     }
 
     /// Its prompt, then what has been sampled and delivered.
     pub(crate) fn tokens(&self) -> &[TokenId] {
         &self.tokens
+    }
+
+    /// Which states stand for its own.
+    pub(crate) fn space(&self) -> Namespace {
+        Namespace { adapters: AdapterSet::BASE, policy: self.policy }
     }
 
     /// Tokens that its slot holds.

@@ -127,7 +127,7 @@ pub struct Metrics {
 pub(crate) struct Status {
     phase: Mutex<Phase>,
     /// And the tokens that a row may come to.
-    loaded: OnceLock<(Capabilities, usize)>,
+    loaded: OnceLock<(Capabilities, Vec<usize>)>,
     queued: AtomicUsize,
     accepted: AtomicU64,
     rejected: AtomicU64,
@@ -158,7 +158,7 @@ impl Status {
         *current = phase.max(*current);
     }
 
-    pub(crate) fn loaded(&self, capabilities: Capabilities, longest: usize) {
+    pub(crate) fn loaded(&self, capabilities: Capabilities, longest: Vec<usize>) {
         // A model is loaded once.
         let _ = self.loaded.set((capabilities, longest));
         self.advance(Phase::Ready);
@@ -168,8 +168,8 @@ impl Status {
         self.loaded.get().map(|(capabilities, _)| capabilities)
     }
 
-    pub(crate) fn longest(&self) -> Option<usize> {
-        self.loaded.get().map(|&(_, longest)| longest)
+    pub(crate) fn longest(&self) -> Option<&[usize]> {
+        self.loaded.get().map(|(_, longest)| longest.as_slice())
     }
 
     pub(crate) fn count_submission(&self, accepted: bool) {

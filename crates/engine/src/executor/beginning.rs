@@ -21,9 +21,10 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use tandem_contracts::{
-    model::{AdapterSet, RowState, Slot},
+    model::{RowState, Slot},
     request::Outcome,
     tensor::Tensor,
+    text::TokenId,
 };
 use tandem_kv::prefix::common;
 
@@ -61,22 +62,18 @@ impl Executor {
         }
     }
 
-    /// Which states stand for a row's.
-    fn space(&self) -> Namespace {
-        Namespace { adapters: AdapterSet::BASE, policy: self.parts.config.state.clone() }
-    }
-
     fn beginning(&mut self, index: usize) -> Beginning {
-        let space = self.space();
         let (older, younger) = self.rows.split_at(index);
-        let prompt = younger[0].tokens();
+        let (space, prompt) = (younger[0].space(), younger[0].tokens());
         let stored = self.prefix.reach(&space, prompt);
         // The last token is computed in any case, as its logits are wanted.
         let most = prompt.len().saturating_sub(1);
         let shared = |row: &Row| common(row.tokens(), prompt).min(most);
         let trimmable = self.capabilities.trimmable;
-        let usable = |row: &Row| trimmable || row.computed() <= shared(row);
-        let candidates = older.iter().enumerate().filter(|(_, row)| !row.cancelled && usable(row));
+        let usable = |row: &Row| {
+            !row.cancelled && row.space() == space && (trimmable || row.computed() <= shared(row))
+        };
+        let candidates = older.iter().enumerate().filter(|(_, row)| usable(row));
         let best = candidates.max_by_key(|(index, row)| (shared(row), row.computed(), usize::MAX - index));
         let empty = if stored.is_some() { Beginning::Stored } else { Beginning::Empty };
         let Some((older, row)) = best else { return empty };
@@ -98,8 +95,9 @@ impl Executor {
             Beginning::Empty | Beginning::Later { .. } => None,
         };
         if held.is_none() && self.course != Course::Broken {
-            let (session, policy) = (&mut self.parts.session, &self.parts.config.state);
-            guard("open", || session.open(slot, policy, None))?;
+            let policy = self.policy(self.rows[index].policy).clone();
+            let session = &mut self.parts.session;
+            guard("open", || session.open(slot, &policy, None))?;
         }
         let held = held.unwrap_or(0);
         self.metrics.cached_tokens += held as u64;
@@ -109,13 +107,13 @@ impl Executor {
 
     /// Begins a row with a stored state; gives its tokens, or none where that did not work.
     fn stored(&mut self, index: usize) -> Option<usize> {
-        let space = self.space();
-        let Row { slot, .. } = self.rows[index];
-        let Taken { state, tokens } = self.prefix.take(&space, self.rows[index].tokens())?;
-        let (session, policy) = (&mut self.parts.session, &self.parts.config.state);
+        let row = &self.rows[index];
+        let (slot, space, policy) = (row.slot, row.space(), self.policy(row.policy).clone());
+        let Taken { state, tokens } = self.prefix.take(&space, row.tokens())?;
+        let session = &mut self.parts.session;
         let held = state.tokens();
         let opened = guard("open", || {
-            session.open(slot, policy, Some(state))?;
+            session.open(slot, &policy, Some(state))?;
             if tokens < held { session.trim(slot, tokens) } else { Ok(()) }
         });
         self.unless_lost(slot, opened).map(|()| tokens)
@@ -152,7 +150,7 @@ impl Executor {
         let session = &mut self.parts.session;
         let closed = guard("close", || session.close(row.slot));
         if let Some(state) = self.unless_lost(row.slot, closed) {
-            self.keep(row.computed_tokens().to_vec(), state);
+            self.keep(row.space(), row.computed_tokens().to_vec(), state);
         }
     }
 
@@ -168,15 +166,15 @@ impl Executor {
                 session.close(to)
             });
             let state = self.unless_lost(to, state);
-            let tokens =
-                self.rows.iter().find(|row| row.slot == from).map(|row| row.computed_tokens().to_vec());
-            if let (Some(state), Some(tokens)) = (state, tokens) {
-                self.keep(tokens, state);
+            let row = self.rows.iter().find(|row| row.slot == from);
+            let named = row.map(|row| (row.space(), row.computed_tokens().to_vec()));
+            if let (Some(state), Some((space, tokens))) = (state, named) {
+                self.keep(space, tokens, state);
             }
         }
     }
 
-    fn keep(&mut self, tokens: Vec<u32>, state: Box<dyn RowState>) {
+    fn keep(&mut self, space: Namespace, tokens: Vec<TokenId>, state: Box<dyn RowState>) {
         let device = &self.parts.device;
         if device.traits().deferred {
             // A state that is not computed yet would hold on to all that it is computed from.
@@ -186,7 +184,6 @@ impl Executor {
                 return;
             }
         }
-        let space = self.space();
         self.prefix.put(&space, tokens, state);
     }
 

@@ -20,6 +20,7 @@ use crate::{
     row::{Row, failed},
     sample::{Choice, Draw, Picks},
     status::{Metrics, Times},
+    turn::Turns,
 };
 use fault::{Fault, guard};
 use std::{collections::BTreeMap, mem, sync::mpsc::Sender};
@@ -64,6 +65,7 @@ pub(crate) struct Executor {
     projected: usize,
     prefix: PrefixStore,
     pace: Pace,
+    turns: Turns,
     /// Whether the last step carried prompts and left decoding rows to the next one.
     prompts_had_a_turn: bool,
     course: Course,
@@ -100,6 +102,7 @@ impl Executor {
             rows: Vec::new(),
             projected: 0,
             pace: Pace::default(),
+            turns: Turns::default(),
             prompts_had_a_turn: false,
             course: Course::Open,
             drains: Vec::new(),
@@ -183,10 +186,12 @@ impl Executor {
         if self.course == Course::Broken {
             return None;
         }
-        let counted: Vec<_> = self.rows.iter().filter(|row| row.is_open()).map(Row::counted).collect();
+        let policy = self.turns.next(&self.groups())?;
+        let taking_part = self.rows.iter().filter(|row| row.is_open() && row.policy == policy);
+        let counted: Vec<_> = taking_part.map(Row::counted).collect();
         let load = Load::of(&counted);
         let limits = self.limits(load);
-        let step = plan(&counted, limits, &self.parts.config.state);
+        let step = plan(&counted, limits, self.policy(policy));
         if step.rows.is_empty() {
             return None;
         }
@@ -199,6 +204,18 @@ impl Executor {
             self.pace.note(Load { tokens, ..load }, self.parts.clock.now().saturating_sub(begun));
         }
         Some(Iteration { step, outcome })
+    }
+
+    /// The ways in which rows are kept, each with its number of open rows, in order of their oldest.
+    fn groups(&self) -> Vec<(usize, usize)> {
+        let mut groups: Vec<(usize, usize)> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.is_open()) {
+            match groups.iter_mut().find(|(policy, _)| *policy == row.policy) {
+                Some((_, rows)) => *rows += 1,
+                None => groups.push((row.policy, 1)),
+            }
+        }
+        groups
     }
 
     /// What the next step may carry of what there is.

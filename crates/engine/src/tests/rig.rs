@@ -20,6 +20,7 @@ use std::{
 };
 use tandem_contracts::{
     fake::Fake,
+    model::StatePolicy,
     request::{Event, Outcome, Request, RequestId, Usage},
     sampling::Sampling,
     schedule::Clock,
@@ -78,6 +79,7 @@ pub(crate) fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
         prompt: prompt.to_vec(),
         max_tokens,
         sampling: Sampling::greedy(),
+        state: None,
         end_tokens: Vec::new(),
         ignore_end: false,
         text: Box::new(Numbers::default()),
@@ -101,6 +103,7 @@ pub(crate) struct Rig {
     inbox: Receiver<Command>,
     next: u64,
     idle_timeout: Duration,
+    policies: Vec<StatePolicy>,
 }
 
 impl Rig {
@@ -115,11 +118,12 @@ impl Rig {
         let clock = Hand::default();
         let session = Box::new(Scripted::new(&device, Arc::clone(&control)));
         let idle_timeout = config.idle_timeout;
+        let policies = config.policies().cloned().collect();
         let parts = Parts { device, session, config, clock: Box::new(clock.clone()) };
         let (commands, inbox) = mpsc::channel();
         let executor = Executor::new(parts);
         let status = Arc::new(Status::new());
-        Self { executor, control, clock, fake, commands, status, inbox, next: 0, idle_timeout }
+        Self { executor, control, clock, fake, commands, status, inbox, next: 0, idle_timeout, policies }
     }
 
     pub(crate) fn submit(&mut self, request: Request) -> Subscription {
@@ -127,7 +131,9 @@ impl Rig {
         self.next += 1;
         let place = Place::take(&self.status, usize::MAX).expect("no bound");
         let (publisher, subscription) = channel(id, self.commands.clone(), self.idle_timeout);
-        self.send(Command::Submit(Box::new(Submission { id, request, publisher, place })));
+        let wanted = |policy: &StatePolicy| request.state.as_ref().is_none_or(|wanted| wanted == policy);
+        let policy = self.policies.iter().position(wanted).expect("a policy of the engine");
+        self.send(Command::Submit(Box::new(Submission { id, request, policy, publisher, place })));
         subscription
     }
 

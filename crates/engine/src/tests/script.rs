@@ -12,6 +12,7 @@ use crate::{
 use proptest::prelude::*;
 use std::time::Duration;
 use tandem_contracts::{
+    model::{Code, Codes, StatePolicy},
     request::{Outcome, Request, RequestId, Usage},
     sampling::Sampling,
     tensor::ErrorKind,
@@ -24,6 +25,8 @@ struct Wish {
     max_tokens: usize,
     end_tokens: Vec<TokenId>,
     sampling: Sampling,
+    /// Whether its keys and values are to be kept in another way than the engine's own.
+    encoded: bool,
 }
 
 impl Wish {
@@ -31,13 +34,14 @@ impl Wish {
         Request {
             end_tokens: self.end_tokens.clone(),
             sampling: self.sampling.clone(),
+            state: self.encoded.then(encoded),
             ..request(&self.prompt, self.max_tokens)
         }
     }
 
     /// The answer of an engine that has nothing else to do and cuts nothing.
     fn alone(&self) -> Answer {
-        let mut rig = Rig::new(config());
+        let mut rig = Rig::new(Config { states: vec![encoded()], ..config() });
         let mut subscription = rig.submit(self.request());
         rig.finish();
         super::rig::read(&mut subscription)
@@ -53,6 +57,11 @@ enum Action {
     Turn,
     Pass(u64),
     Fail(Trouble),
+}
+
+/// Another way to keep keys and values.
+fn encoded() -> StatePolicy {
+    StatePolicy::Encoded { codes: Codes::Uniform(Code::Turbo { keys: 8, values: 3 }), start: 5 }
 }
 
 /// Prompts of which many begin alike.
@@ -73,8 +82,15 @@ fn wish() -> impl Strategy<Value = Wish> {
         top_p,
         ..Sampling::default()
     });
-    (prompt(), 1_usize..12, prop::collection::vec(0_u32..30, 0..3), sampling).prop_map(
-        |(prompt, max_tokens, end_tokens, sampling)| Wish { prompt, max_tokens, end_tokens, sampling },
+    let ends = prop::collection::vec(0_u32..30, 0..3);
+    (prompt(), 1_usize..12, ends, sampling, any::<bool>()).prop_map(
+        |(prompt, max_tokens, end_tokens, sampling, encoded)| Wish {
+            prompt,
+            max_tokens,
+            end_tokens,
+            sampling,
+            encoded,
+        },
     )
 }
 
@@ -118,7 +134,7 @@ fn prefix() -> impl Strategy<Value = PrefixLimits> {
 
 fn setting() -> impl Strategy<Value = Setting> {
     (limits(), mixing(), prefix(), any::<bool>()).prop_map(|(config, mixing, prefix, trimmable)| Setting {
-        config: Config { mixing, prefix, ..config },
+        config: Config { mixing, prefix, states: vec![encoded()], ..config },
         trimmable,
     })
 }

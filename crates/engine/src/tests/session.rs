@@ -63,6 +63,8 @@ pub(crate) struct Script {
     pub(crate) at_evaluation: Option<usize>,
     /// Called at the beginning of every step with its number.
     pub(crate) hook: Option<Hook>,
+    /// Called in every step with the number of its tokens.
+    pub(crate) cost: Option<Hook>,
     /// Whether rows can be shortened; read when the session is made.
     pub(crate) trimmable: bool,
     /// Steps wait while this is set.
@@ -170,6 +172,7 @@ pub(crate) struct Scripted {
     device: Device,
     capabilities: Capabilities,
     rows: BTreeMap<Slot, Vec<TokenId>>,
+    policies: BTreeMap<Slot, StatePolicy>,
     control: Arc<Control>,
 }
 
@@ -177,7 +180,13 @@ impl Scripted {
     pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
         let trimmable = control.script().trimmable;
         let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable };
-        Self { device: device.clone(), capabilities, rows: BTreeMap::new(), control }
+        Self {
+            device: device.clone(),
+            capabilities,
+            rows: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            control,
+        }
     }
 
     fn check(&self, row: &RowStep) -> Result<Vec<TokenId>> {
@@ -197,6 +206,9 @@ impl Scripted {
         self.control.changed.notify_all();
         if let Some(hook) = &mut script.hook {
             hook(number);
+        }
+        if let Some(cost) = &mut script.cost {
+            cost(step.tokens());
         }
         let mut script =
             self.control.changed.wait_while(script, |script| script.held).expect("no step panics");
@@ -243,13 +255,14 @@ impl Session for Scripted {
         Ok(Vec::new())
     }
 
-    fn open(&mut self, slot: Slot, _policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
+    fn open(&mut self, slot: Slot, policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
         let trouble = self.control.script().at_open.take();
         trouble.map_or(Ok(()), |trouble| trouble.strike("open"))?;
         let tokens = state.map_or_else(Vec::new, |state| {
             state.into_any().downcast::<State>().expect("a state of this session").tokens
         });
         assert!(self.rows.insert(slot, tokens).is_none(), "the slot is open");
+        self.policies.insert(slot, policy.clone());
         self.control.script().opened += 1;
         Ok(())
     }
@@ -284,6 +297,8 @@ impl Session for Scripted {
         let tokens = self.rows.get(&from).cloned();
         let tokens = tokens.ok_or_else(|| Error::new(ErrorKind::State, "fork", "the slot is not open"))?;
         assert!(self.rows.insert(to, tokens).is_none(), "the slot is open");
+        let policy = self.policies.get(&from).cloned().unwrap_or_default();
+        self.policies.insert(to, policy);
         self.control.script().opened += 1;
         Ok(())
     }
@@ -300,6 +315,9 @@ impl Session for Scripted {
 
     fn step(&mut self, step: &Step) -> Result<Stepped> {
         let number = self.begin(step)?;
+        let mut policies = step.rows.iter().map(|row| self.policies.get(&row.slot));
+        let first = policies.next().flatten();
+        assert!(policies.all(|policy| policy == first), "rows that are kept in different ways share a step");
         let rows = step.rows.iter().map(|row| Ok((row.slot, self.check(row)?)));
         let rows: Vec<(Slot, Vec<TokenId>)> = rows.collect::<Result<_>>()?;
         let wanting = step.rows.iter().zip(&rows).filter(|(row, _)| row.wanted != Wanted::None);

@@ -4,10 +4,18 @@ use super::{
     rig::{Rig, config, read, request},
     session::{TOKEN_BYTES, continuation},
 };
-use crate::{command::Command, config::Config, executor::Course};
+use crate::{
+    command::Command,
+    config::{Config, Gap, Mixing},
+    executor::Course,
+};
 use insta::assert_snapshot;
-use std::sync::mpsc;
-use tandem_contracts::{request::Outcome, text::TokenId};
+use std::sync::{Arc, mpsc};
+use tandem_contracts::{
+    model::{Code, Codes, StatePolicy},
+    request::{Outcome, Request},
+    text::TokenId,
+};
 
 fn prompt(length: usize, first: TokenId) -> Vec<TokenId> {
     (0..length as u32).map(|index| (first + index) % 30).collect()
@@ -173,6 +181,79 @@ fn cancels_in_the_queue_in_a_prompt_and_while_decoding() {
     assert_eq!(read(&mut last).outcome(), &Outcome::Length);
     assert_eq!(rig.metrics().outcomes.cancelled, 3);
     rig.assert_balanced();
+}
+
+fn encoded(start: usize) -> StatePolicy {
+    StatePolicy::Encoded { codes: Codes::Uniform(Code::Turbo { keys: 8, values: 3 }), start }
+}
+
+#[test]
+fn rows_that_are_kept_in_different_ways_take_turns() {
+    let mut rig = Rig::new(Config { states: vec![encoded(4)], ..small() });
+    let plain = [1, 5].map(|first| rig.submit(request(&prompt(3, first), 4)));
+    let mut other = rig.submit(Request { state: Some(encoded(4)), ..request(&prompt(6, 9), 2) });
+    rig.finish();
+    // The two rows take two steps of three; the precision of the third changes at four.
+    assert_snapshot!(rig.steps(), @r"
+    0@0+3* 1@0+3*
+    2@0+4
+    0@3+1* 1@3+1*
+    0@4+1* 1@4+1*
+    2@4+2*
+    0@5+1* 1@5+1*
+    2@6+1*
+    ");
+    assert_eq!(read(&mut other).tokens, continuation(&prompt(6, 9), 2));
+    rig.assert_balanced();
+    drop(plain);
+}
+
+#[test]
+fn prompts_and_answers_alternate_where_that_is_asked_for() {
+    let mut rig = Rig::new(Config { mixing: Mixing::Alternating, ..small() });
+    let first = rig.submit(request(&prompt(2, 1), 4));
+    rig.turn();
+    let second = rig.submit(request(&prompt(9, 3), 2));
+    rig.finish();
+    assert_snapshot!(rig.steps(), @r"
+    0@0+2*
+    1@0+4
+    0@2+1*
+    1@4+4
+    0@3+1* 1@8+1*
+    0@4+1* 1@9+1*
+    ");
+    drop((first, second));
+}
+
+/// Every token of a step takes a millisecond, so that a row that decodes alone lets four pass for three tokens of a prompt.
+#[test]
+fn a_prompt_leaves_decoding_rows_their_gap() {
+    let mixing = Mixing::Packed(Gap::Times(4.0));
+    let mut rig = Rig::new(Config { mixing, step_tokens: 64, prompt_chunk: 64, ..config() });
+    let (clock, control) = (rig.clock.clone(), Arc::clone(&rig.control));
+    control.script().cost = Some(Box::new(move |tokens| clock.pass_millis(tokens as u64)));
+    let first = rig.submit(request(&prompt(1, 1), 12));
+    rig.turn();
+    rig.turn();
+    let second = rig.submit(request(&prompt(20, 3), 1));
+    rig.finish();
+    // As long as nothing is known of prompts, one begins with four tokens.
+    assert_snapshot!(rig.steps(), @r"
+    0@0+1*
+    0@1+1*
+    0@2+1* 1@0+4
+    0@3+1* 1@4+3
+    0@4+1* 1@7+3
+    0@5+1* 1@10+3
+    0@6+1* 1@13+3
+    0@7+1* 1@16+3
+    0@8+1* 1@19+1*
+    0@9+1*
+    0@10+1*
+    0@11+1*
+    ");
+    drop((first, second));
 }
 
 #[test]

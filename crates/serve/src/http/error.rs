@@ -84,6 +84,7 @@ impl From<Rejection> for ApiError {
             Rejection::ContextExceeded { .. } => Self::invalid(message).code("context_length_exceeded"),
             Rejection::CacheExceeded { .. } => Self::field("max_tokens", message),
             Rejection::UnknownToken { .. } => Self::invalid(message),
+            Rejection::UnknownState => Self::field("kv_quant", message),
             Rejection::Sampling(error) => Self::field(error.field, message),
             Rejection::QueueFull { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             Rejection::Closed(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message),

@@ -135,6 +135,7 @@ impl Generation {
             prompt: prompt.clone(),
             max_tokens: self.length(model, prompt.len()),
             sampling: Sampling { seed: sampling.seed.wrapping_add(choice), ..sampling.clone() },
+            state: None,
             end_tokens: model.text.tokenizer.end_tokens().to_vec(),
             ignore_end: self.ignore_eos.unwrap_or(false),
             text: model.text.answer(&stops),

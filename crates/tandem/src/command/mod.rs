@@ -41,6 +41,7 @@ fn submit(
             seed: typed.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             logit_bias: Vec::new(),
         },
+        state: None,
         end_tokens: model.text.tokenizer.end_tokens().to_vec(),
         ignore_end: false,
         text: model.text.answer(stops),
