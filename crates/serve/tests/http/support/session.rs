@@ -7,7 +7,7 @@ use std::{
 };
 use tandem_contracts::{
     model::{Capabilities, RowState, Session, Slot, StatePolicy, Step, Stepped, TokenSource, Wanted},
-    tensor::{Device, Error, ErrorKind, Result},
+    tensor::{Device, Error, ErrorKind, Result, Tensor},
     text::TokenId,
 };
 
