@@ -19,6 +19,14 @@ pub(crate) struct Submission {
     pub(crate) place: Place,
 }
 
+/// Somebody who waits for the device to be theirs alone.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) number: u64,
+    /// Told once no row lives; dropped where that will not be.
+    pub(crate) granted: Sender<()>,
+}
+
 /// One message to the engine thread.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -28,6 +36,10 @@ pub(crate) enum Command {
     Cancel(RequestId),
     /// Start nothing more, and hang up when the last row has ended.
     Drain(Sender<()>),
+    /// Start nothing more, say so when the last row has ended, and go on when it is given back.
+    Hold(Waiter),
+    /// The hold of this number is given back.
+    Release(u64),
     /// End everything now.
     Shutdown,
 }

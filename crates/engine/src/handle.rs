@@ -8,10 +8,11 @@
 //! subscription is left.
 
 use crate::{
-    command::{Command, Submission},
+    command::{Command, Submission, Waiter},
     config::Config,
     error::{Error, ErrorKind, panic_message},
     executor::{Course, Executor, Parts},
+    hold::Hold,
     row,
     status::{Metrics, Phase, Place, Status},
     subscription::{Subscription, channel},
@@ -188,6 +189,19 @@ impl EngineHandle {
             // The reply is that the other end hangs up, as it also does when the thread ends.
             let _ = drained.recv();
         }
+    }
+
+    /// Starts no request more, waits until the running rows have ended, and keeps it so until the hold is dropped. Those who
+    /// ask for one together get it one after another. None where the engine has ended, or ends before. Blocks the calling
+    /// thread.
+    pub fn hold(&self) -> Option<Hold> {
+        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let (granted, wait) = mpsc::channel();
+        // Made first, so that whoever is interrupted gives back what they may have been given.
+        let hold = Hold { number, commands: self.commands.clone() };
+        self.commands.send(Command::Hold(Waiter { number, granted })).ok()?;
+        wait.recv().ok()?;
+        Some(hold)
     }
 
     /// Ends everything now and waits for the thread. What still runs ends as failed. Blocks the calling thread.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`handle`](EngineHandle) | the thread, and what others hold of it |
 //! | `executor` | the engine without its thread: one turn after another |
+//! | [`hold`](Hold) | the device for somebody alone |
 //! | `pace` | how many prompt tokens fit a step beside rows that decode |
 //! | `plan` | a pure function from token counts to the next step |
 //! | `prefix` | states of rows that have ended, for prompts that begin alike |
@@ -29,6 +30,7 @@ mod config;
 mod error;
 mod executor;
 mod handle;
+mod hold;
 mod pace;
 mod plan;
 mod prefix;
@@ -43,5 +45,6 @@ mod turn;
 pub use config::{Config, Gap, Mixing, PrefixLimits};
 pub use error::{Error, ErrorKind};
 pub use handle::{EngineHandle, Starting, spawn, start};
+pub use hold::Hold;
 pub use status::{Metrics, Outcomes, Phase, Times};
 pub use subscription::Subscription;

@@ -51,7 +51,8 @@ impl Executor {
     /// Lets cancelled rows go and gives free rows to the queue, in order.
     pub(super) fn prepare(&mut self) {
         self.retire(|row| row.cancelled.then_some(Outcome::Cancelled));
-        while self.course == Course::Open && self.rows.len() < self.parts.config.max_rows.max(1) {
+        let open = self.course == Course::Open && self.waiters.is_empty();
+        while open && self.rows.len() < self.parts.config.max_rows.max(1) {
             let Some(head) = self.queue.values().next() else { break };
             let (prompt, answer) = (head.request.prompt.len(), head.request.max_tokens);
             let (policy, length) = (head.policy, longest((prompt, answer), self.capabilities.context));

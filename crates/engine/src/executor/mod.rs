@@ -12,7 +12,7 @@ mod beginning;
 mod fault;
 
 use crate::{
-    command::{Command, Submission},
+    command::{Command, Submission, Waiter},
     config::{Config, Mixing},
     pace::{Load, Pace},
     plan::{Limits, Turn, plan},
@@ -23,7 +23,11 @@ use crate::{
     turn::Turns,
 };
 use fault::{Fault, guard};
-use std::{collections::BTreeMap, mem, sync::mpsc::Sender};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    sync::mpsc::Sender,
+};
 use tandem_contracts::{
     model::{Capabilities, Session, Slot, Step, Wanted},
     request::{Outcome, RequestId},
@@ -70,6 +74,10 @@ pub(crate) struct Executor {
     prompts_had_a_turn: bool,
     course: Course,
     drains: Vec<Sender<()>>,
+    /// In the order in which they came; the first has the device once no row lives, and nothing starts before the last is gone.
+    waiters: VecDeque<Waiter>,
+    /// Whether the first of them has it.
+    held: bool,
     metrics: Metrics,
 }
 
@@ -106,6 +114,8 @@ impl Executor {
             prompts_had_a_turn: false,
             course: Course::Open,
             drains: Vec::new(),
+            waiters: VecDeque::new(),
+            held: false,
             metrics: Metrics::default(),
         }
     }
@@ -120,7 +130,7 @@ impl Executor {
 
     /// Whether there is nothing to do until a command comes.
     pub(crate) fn is_idle(&self) -> bool {
-        self.rows.is_empty() && self.queue.is_empty()
+        self.rows.is_empty() && (self.queue.is_empty() || self.held)
     }
 
     /// One turn: the commands that have come, admission, one step, delivery. `inbox` gives the next command if
@@ -141,6 +151,7 @@ impl Executor {
         if self.rows.is_empty() {
             // Dropping the senders is the reply.
             self.drains.clear();
+            self.grant();
         }
         let times = &mut self.metrics.times;
         let inside = (times.model + times.sampling).saturating_sub(model + sampling);
@@ -162,7 +173,25 @@ impl Executor {
                 self.close(Course::Draining);
                 self.drains.push(reply);
             }
+            Command::Hold(waiter) => self.waiters.push_back(waiter),
+            Command::Release(number) => {
+                let first = self.waiters.front().is_some_and(|waiter| waiter.number == number);
+                self.held &= !first;
+                self.waiters.retain(|waiter| waiter.number != number);
+            }
             Command::Shutdown => self.close(Course::Stopped),
+        }
+    }
+
+    /// Gives the device to the first who waits for it; whoever has gone meanwhile is passed over.
+    fn grant(&mut self) {
+        while !self.held
+            && let Some(waiter) = self.waiters.front()
+        {
+            match waiter.granted.send(()) {
+                Ok(()) => self.held = true,
+                Err(_) => drop(self.waiters.pop_front()),
+            }
         }
     }
 

@@ -177,6 +177,19 @@ fn a_drain_waits_for_rows_and_refuses_the_rest() {
 }
 
 #[test]
+fn a_hold_is_the_device_alone() {
+    let (handle, control) = engine(config());
+    let hold = handle.hold().expect("it runs");
+    let queued = submit(&handle, request(&[1], 2));
+    thread::sleep(Duration::from_millis(20));
+    assert!(control.script().steps.is_empty());
+    drop(hold);
+    assert_eq!(Answer::wait(queued).outcome(), &Outcome::Length);
+    handle.shutdown();
+    assert!(handle.hold().is_none());
+}
+
+#[test]
 fn a_shutdown_ends_what_runs_and_is_final() {
     let (handle, control) = engine(config());
     // Asked for on the engine's own thread, where it must not wait for itself.

@@ -5,7 +5,7 @@ use super::{
     session::{TOKEN_BYTES, continuation},
 };
 use crate::{
-    command::Command,
+    command::{Command, Waiter},
     config::{Config, Gap, Mixing},
     executor::Course,
 };
@@ -254,6 +254,52 @@ fn a_prompt_leaves_decoding_rows_their_gap() {
     0@11+1*
     ");
     drop((first, second));
+}
+
+#[test]
+fn who_waits_for_the_device_gets_it_between_rows() {
+    let mut rig = Rig::new(small());
+    let mut running = rig.submit(request(&[1, 2], 3));
+    rig.turn();
+    let waiters = [50, 51].map(|number| {
+        let (granted, wait) = mpsc::channel();
+        rig.send(Command::Hold(Waiter { number, granted }));
+        wait
+    });
+    let mut queued = rig.submit(request(&[3, 4], 1));
+    rig.turn();
+    assert_eq!(waiters[0].try_recv(), Err(mpsc::TryRecvError::Empty));
+    rig.finish();
+    // The first has it, the second and the request wait.
+    assert_eq!((waiters[0].try_recv(), waiters[1].try_recv()), (Ok(()), Err(mpsc::TryRecvError::Empty)));
+    assert_eq!(rig.metrics().queued, 1);
+    rig.send(Command::Release(50));
+    rig.finish();
+    assert_eq!(waiters[1].try_recv(), Ok(()));
+    rig.send(Command::Release(51));
+    rig.finish();
+    assert_snapshot!(rig.steps(), @r"
+    0@0+2*
+    0@2+1*
+    0@3+1*
+    0@0+2*
+    ");
+    for subscription in [&mut running, &mut queued] {
+        assert_eq!(read(subscription).outcome(), &Outcome::Length);
+    }
+    rig.assert_balanced();
+}
+
+#[test]
+fn who_has_given_up_waiting_holds_nobody() {
+    let mut rig = Rig::new(small());
+    let (granted, wait) = mpsc::channel();
+    rig.send(Command::Hold(Waiter { number: 9, granted }));
+    drop(wait);
+    let mut subscription = rig.submit(request(&[1, 2], 1));
+    rig.turn();
+    rig.finish();
+    assert_eq!(read(&mut subscription).outcome(), &Outcome::Length);
 }
 
 #[test]
