@@ -83,9 +83,12 @@ impl Pace {
             (Gap::Within(time), Some(quiet)) => time.as_secs_f64() - quiet,
         };
         let most = self.last.saturating_mul(2).max(START);
+        if room <= 0.0 {
+            return 0;
+        }
         match self.cost {
             // A quotient beyond the integers is the largest of them.
-            Some(cost) if cost > 0.0 => most.min((room.max(0.0) / cost) as usize),
+            Some(cost) if cost > 0.0 => most.min((room / cost) as usize),
             _ => most,
         }
     }

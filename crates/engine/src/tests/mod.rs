@@ -4,6 +4,7 @@ mod beginning;
 mod delivery;
 mod fault;
 mod rig;
+mod scenario;
 mod script;
 mod session;
 mod thread;
