@@ -39,6 +39,14 @@ impl Driver {
     /// Those of loading.
     pub fn load_ring(checkpoint: Checkpoint<'_>, device: &Device, ring: Option<Ring>) -> Result<Self> {
         let options = Options { precision: Some(Precision::Exact), ring, ..Options::default() };
+        Self::load_with(checkpoint, device, options)
+    }
+
+    /// Loads a model in whatever way.
+    ///
+    /// # Errors
+    /// Those of loading.
+    pub fn load_with(checkpoint: Checkpoint<'_>, device: &Device, options: Options) -> Result<Self> {
         let session = checkpoint.load(device, options)?;
         Ok(Self { session, device: device.clone(), counts: BTreeMap::new(), next: 0 })
     }

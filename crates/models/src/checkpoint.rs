@@ -8,13 +8,13 @@ use crate::{
     dense::{Declaration, Decoder},
     error::{Error, Result},
     family,
-    layer::Loader,
+    layer::{Loader, Recoding},
     session::{DecoderSession, Layers},
     weights::{File, Gguf, GgufVocabulary, Value, Weights},
 };
 use tandem_contracts::{
     model::{Capabilities, Session},
-    tensor::{Device, Dtype, Precision},
+    tensor::{Affine, Device, Dtype, Precision},
 };
 use tandem_kv::{Kind, Layout};
 
@@ -56,6 +56,9 @@ pub struct Options {
     pub cache: Option<Dtype>,
     /// Bounds what layers keep that would keep everything.
     pub ring: Option<Ring>,
+    /// Codes that the weights of products and embeddings become where they come as floats. Norms, routers and the gates
+    /// of units beside experts stay, and what cannot become such codes does: [`DecoderSession::notes`].
+    pub quantize: Option<Affine>,
     /// How the caches of live rows lie beside each other; as the device's attention wants it where there is none.
     pub layout: Option<Layout>,
 }
@@ -158,7 +161,7 @@ impl<'a> Checkpoint<'a> {
     /// A tensor that is missing, left over, of a wrong shape or type, or malformed; a precision that the device does
     /// not have; or the device's own.
     pub fn load(self, device: &Device, options: Options) -> Result<Box<dyn Session>> {
-        self.load_releasing(device, options, &|_| ())
+        Ok(Box::new(self.load_releasing(device, options, &|_| ())?))
     }
 
     /// As [`Self::load`], and tells which of the files' bytes are not needed any more, tensor by tensor: a mapped
@@ -167,15 +170,6 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Self::load`].
     pub fn load_releasing(
-        self,
-        device: &Device,
-        options: Options,
-        release: &dyn Fn(&[u8]),
-    ) -> Result<Box<dyn Session>> {
-        Ok(Box::new(self.session(device, options, release)?))
-    }
-
-    pub(crate) fn session(
         mut self,
         device: &Device,
         options: Options,
@@ -211,9 +205,11 @@ impl<'a> Checkpoint<'a> {
         // Rows that forget cannot be shortened.
         let trimmable = layers.kinds.iter().all(|kind| matches!(kind, Kind::Full(_) | Kind::Shared { .. }));
         let mut loader = Loader::new(&mut self.weights, &self.config, device, release);
+        loader.recoding = options.quantize.map(Recoding::new).transpose()?;
         let decoder = Decoder::load(&declaration, &mut loader)?;
+        let notes = loader.recoding.as_ref().map(Recoding::notes).unwrap_or_default();
         let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable };
-        Ok(DecoderSession::new(device, decoder, layers, capabilities, precision))
+        Ok(DecoderSession::new(device, decoder, layers, capabilities, precision).with_notes(notes))
     }
 }
 

@@ -33,4 +33,5 @@ pub mod weights;
 pub use checkpoint::{Checkpoint, Options, Ring, Source, TOGETHER};
 pub use error::{Error, ErrorKind, Result};
 pub use family::names as families;
+pub use session::DecoderSession;
 pub use tandem_kv::{Layout, bank::Paging};

@@ -11,7 +11,11 @@ use crate::{Checkpoint, Options, Result, Source, weights::File};
 use half::f16;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, num::NonZeroUsize};
-use tandem_contracts::{fake, model::Session, tensor::Device};
+use tandem_contracts::{
+    fake,
+    model::Session,
+    tensor::{Affine, Device},
+};
 use tandem_kv::{Layout, bank::Paging};
 
 /// Extents of the sample llama.
@@ -278,6 +282,26 @@ fn in_pairs(tensor: &Floats, heads: usize) -> Floats {
             .copy_from_slice(&tensor.values[row * columns..(row + 1) * columns]);
     }
     Floats { shape: tensor.shape.clone(), values }
+}
+
+/// What is left of values that became affine codes, by the definition of MLX's `quantize`; scales and results are of floats
+/// to which `round` rounds.
+pub(crate) fn through_codes(values: &[f32], format: Affine, round: fn(f32) -> f32) -> Vec<f32> {
+    let most = f32::from((1u16 << format.bits) - 1);
+    let through = |group: &[f32]| {
+        let least = group.iter().copied().fold(f32::INFINITY, f32::min);
+        let largest = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let size = ((largest - least) / most).max(1e-7);
+        let (scale, edge) = if least.abs() > largest.abs() { (size, least) } else { (-size, largest) };
+        let steps = (edge / scale).round_ties_even();
+        let (scale, bias) = if steps == 0.0 { (scale, 0.0) } else { (edge / steps, edge) };
+        let one = |value: &f32| {
+            let code = ((value - bias) / scale).round_ties_even().clamp(0.0, most);
+            round(round(scale).mul_add(code, round(bias)))
+        };
+        group.iter().map(one).collect::<Vec<_>>()
+    };
+    values.chunks(format.group.into()).flat_map(through).collect()
 }
 
 /// A block of Q4_0: scale and 32 codes in ggml's order.

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::sync::Arc;
 use tandem_contracts::{
-    model::{Code, Codes, StatePolicy},
+    model::{Code, Codes, Session, StatePolicy},
     tensor::{self, ErrorKind, OpenDevice, Precision},
     text::{TokenId, Vocabulary},
 };
@@ -63,7 +63,7 @@ fn head(files: &ModelFiles) -> Result<Head> {
 fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Result<Starting> {
     let ring = arguments.max_kv_size.map(|size| Ring { window: size as usize, keep: KEPT as usize, from: 0 });
     let (precision, layout) = (arguments.precision.map(precision), layout(arguments)?);
-    let options = Options { precision, ring, layout, ..Options::default() };
+    let options = Options { precision, ring, layout, quantize: arguments.quantize.0, ..Options::default() };
     let (files, state) = (Arc::clone(files), config.state.clone());
     let build = move |device: &tensor::Device| {
         let session = files.with_source(|source| {
@@ -71,11 +71,11 @@ fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Re
             let load = || Checkpoint::open_session(source)?.load_releasing(device, options, &release);
             load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
         })?;
-        for line in session.exemptions(&state)? {
+        for line in session.notes().iter().chain(&session.exemptions(&state)?) {
             // Never only a log line: what was asked for is not what is done.
             eprintln!("note: {line}");
         }
-        Ok(session)
+        Ok(Box::new(session) as Box<dyn Session>)
     };
     let open = open_device(arguments)?;
     tandem_engine::start(open, build, config, Box::new(SystemClock::new())).map_err(unstartable)

@@ -204,7 +204,9 @@ impl Files {
 
     /// A stack under its own name.
     fn joint(&self, name: &str, shape: [usize; 3], loader: &mut Loader<'_, '_>) -> error::Result<Weight> {
-        loader.weights.plain(&format!("{}.{name}", self.apart), &shape, loader.device)
+        let name = format!("{}.{name}", self.apart);
+        let weight = loader.weights.plain(&name, &shape, loader.device)?;
+        loader.recoded(&name, weight)
     }
 
     /// One matrix of each expert, from a stack of that name, or from each expert's own module of the other name.

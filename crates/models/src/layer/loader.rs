@@ -1,6 +1,6 @@
 //! Brings weights onto a device under the names and shapes that layers declare.
 
-use super::{Entry, Exit, Landing, Norm, Norms, Projection};
+use super::{Entry, Exit, Landing, Norm, Norms, Projection, Recoding};
 use crate::{
     config::{Config, RopeConfig},
     error::Result,
@@ -20,6 +20,8 @@ pub(crate) struct Loader<'l, 'a> {
     pub(crate) device: &'l Device,
     /// Told the files' bytes that are not needed any more.
     release: &'l dyn Fn(&[u8]),
+    /// Codes that floats become, if they do.
+    pub(crate) recoding: Option<Recoding>,
     /// Norms by path: layers that name the same one share it.
     norms: BTreeMap<String, Norm>,
     /// Rotary frequencies that were made, with the width of their heads.
@@ -33,7 +35,7 @@ impl<'l, 'a> Loader<'l, 'a> {
         device: &'l Device,
         release: &'l dyn Fn(&[u8]),
     ) -> Self {
-        Self { weights, config, device, release, norms: BTreeMap::new(), ropes: Vec::new() }
+        Self { weights, config, device, release, recoding: None, norms: BTreeMap::new(), ropes: Vec::new() }
     }
 
     /// A vector of floats in the dtype in which the device computes.
@@ -122,10 +124,24 @@ impl<'l, 'a> Loader<'l, 'a> {
         self.prepare(vec![weight])
     }
 
-    /// The weight of a module, `[outputs, inputs]` or with experts before, as the configuration says it is stored.
+    /// The weight of a module, `[outputs, inputs]` or with experts before.
     pub(super) fn matrix(&mut self, path: &str, shape: &[usize]) -> Result<Weight> {
+        let weight = self.stored_matrix(path, shape)?;
+        self.recoded(path, weight)
+    }
+
+    /// The same, as the configuration says it is stored, whatever others become.
+    fn stored_matrix(&mut self, path: &str, shape: &[usize]) -> Result<Weight> {
         let scheme = self.config.quantization.of(path);
         self.weights.matrix(path, scheme, shape, self.device)
+    }
+
+    /// A module's weight, in codes if floats are to become some.
+    pub(super) fn recoded(&mut self, path: &str, weight: Weight) -> Result<Weight> {
+        match &mut self.recoding {
+            Some(recoding) => recoding.apply(path, weight, self.device),
+            None => Ok(weight),
+        }
     }
 
     /// Lays weights out, and lets go of all that they came from.
@@ -157,6 +173,21 @@ impl<'l, 'a> Loader<'l, 'a> {
             .iter()
             .map(|(path, outputs)| self.matrix(path, &[*outputs, inputs]))
             .collect::<Result<Vec<_>>>()?;
+        self.joined(weights, parts, bias)
+    }
+
+    /// A module that makes choices, whose weight stays as the files have it.
+    pub(crate) fn stored_projection(
+        &mut self,
+        (path, outputs): (String, usize),
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Projection> {
+        let weight = self.stored_matrix(&path, &[outputs, inputs])?;
+        self.joined(vec![weight], &[(path, outputs)], bias)
+    }
+
+    fn joined(&mut self, weights: Vec<Weight>, parts: &[(String, usize)], bias: bool) -> Result<Projection> {
         let linear = self.prepare(weights)?;
         if !bias {
             return Ok(Projection { linear, bias: None });

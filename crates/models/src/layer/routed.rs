@@ -103,7 +103,7 @@ impl Company {
         loader: &mut Loader<'_, '_>,
     ) -> error::Result<Self> {
         let hidden = loader.config.hidden;
-        let mut gate = |module| loader.projection(&[(format!("{path}.{module}"), 1)], hidden, false);
+        let mut gate = |module| loader.stored_projection((format!("{path}.{module}"), 1), hidden, false);
         let gate = declaration.gate.map(&mut gate).transpose()?;
         Ok(Self { unit: Mlp::load(&declaration.unit, path, loader)?, gate })
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a token's choice depends on its own scores alone; its experts are in order of falling scores, of equal
 //! ones the lower number first, so that whatever sums over them has one order. Choices are discrete: scores are
-//! computed exactly, in whatever precision the step runs.
+//! computed exactly, in whatever precision the step runs, of weights as the files have them.
 
 use super::{Loader, Projection};
 use crate::{config::ExpertConfig, error};
@@ -73,7 +73,7 @@ impl Router {
         let hidden = loader.config.hidden;
         let part = (format!("{path}.{module}"), experts.count);
         Ok(Self {
-            projection: loader.projection(&[part], hidden, bias)?,
+            projection: loader.stored_projection(part, hidden, bias)?,
             scoring,
             scaled: scaled
                 .map(|module| Scaled::load(&format!("{path}.{module}"), experts, loader))

@@ -26,7 +26,7 @@ use window::Window;
 
 /// A loaded decoder and its open rows.
 #[derive(Debug)]
-pub(crate) struct DecoderSession {
+pub struct DecoderSession {
     device: Device,
     decoder: Decoder,
     layers: Layers,
@@ -38,6 +38,7 @@ pub(crate) struct DecoderSession {
     slots: BTreeMap<Slot, usize>,
     /// The last step, where it is still open.
     window: Option<Window>,
+    notes: Vec<String>,
 }
 
 impl DecoderSession {
@@ -48,9 +49,18 @@ impl DecoderSession {
         capabilities: Capabilities,
         precision: Precision,
     ) -> Self {
-        let (pools, slots, window) = (Vec::new(), BTreeMap::new(), None);
+        let (pools, slots, window, notes) = (Vec::new(), BTreeMap::new(), None, Vec::new());
         let device = Rc::clone(device);
-        Self { device, decoder, layers, capabilities, precision, pools, slots, window }
+        Self { device, decoder, layers, capabilities, precision, pools, slots, window, notes }
+    }
+
+    pub(crate) fn with_notes(self, notes: Vec<String>) -> Self {
+        Self { notes, ..self }
+    }
+
+    /// What loading was asked for and has not done, each with its reason: lines for people.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Closes a step that was left open. The planes that it writes are not kept, so that the next appends find them unshared;

@@ -1,7 +1,8 @@
 //! `--kv-quant` and `--kv-layout`: how keys and values are kept, as it is typed.
 
+use super::quantize::affine;
 use std::{fmt, path::PathBuf, str::FromStr};
-use tandem_contracts::{model::Code, tensor::Affine};
+use tandem_contracts::model::Code;
 
 /// What was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,15 +60,14 @@ impl FromStr for KvQuant {
             let (keys, values) = (number(keys, &[2, 4, 5, 8])?, number(values, &[2, 3, 4, 5, 8])?);
             return Ok(Self::Code(Code::Turbo { keys, values }));
         }
-        let (bits, group) = text.split_once('g').unwrap_or((text, "64"));
-        let (bits, group) = (number(bits, &[4, 8])?, number(group, &[32, 64, 128])?);
-        Ok(Self::Code(Code::Affine(Affine { bits, group: group.into() })))
+        affine(text).map(|affine| Self::Code(Code::Affine(affine))).ok_or(Unknown)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tandem_contracts::tensor::Affine;
 
     #[test]
     fn every_form_is_read() {

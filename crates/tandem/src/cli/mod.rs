@@ -4,10 +4,12 @@
 //! what it means. Nothing below reads the environment.
 
 mod kv;
+mod quantize;
 mod sharing;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use kv::{KvLayout, KvQuant};
+pub(crate) use quantize::Quantize;
 pub(crate) use sharing::Sharing;
 use std::{net::IpAddr, path::PathBuf};
 
@@ -58,6 +60,11 @@ pub(crate) struct Model {
     /// Arithmetic of weight products: `fast` (12-bit activations) unless `exact` (floats) is asked for.
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
+
+    /// Quantise weights that come as floats (also those of GGUF's Q2_K to Q6_K, Q5_0 and Q5_1) while they are loaded:
+    /// `off`, `8` or `4` bits (affine; `4g32` for groups of 32).
+    #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_QUANTIZE")]
+    pub quantize: Quantize,
 
     /// Keep keys and values in fewer bits: `off`, `8` or `4` (affine; `8g32` for groups of 32), `k8v3` (TurboQuant),
     /// `config` (by the model's own kv_config.json) or such a file.

@@ -63,6 +63,28 @@ fn answers_do_not_depend_on_the_layout_of_the_cache() {
     }
 }
 
+/// What the groups do not divide stays as it is, and is told.
+#[test]
+fn weights_are_quantised_by_a_flag() {
+    let model = tiny_model("quantize");
+    let generate = |how: &str| {
+        let path = model.path().to_str().unwrap();
+        let fixed =
+            ["generate", "--backend", "cpu", "-p", "Owls are", "--raw", "--max-tokens", "16", "--seed", "1"];
+        tandem(&[&fixed[..], &["--model", path, "--quantize", how]].concat())
+    };
+    let [plain, coded] = ["off", "4"].map(generate);
+    assert!(plain.status.success() && plain.stderr.is_empty(), "{plain:?}");
+    assert!(coded.status.success() && coded.stdout != plain.stdout, "{coded:?}");
+    assert_eq!(
+        String::from_utf8(coded.stderr).unwrap(),
+        "note: model.layers.0.mlp.down_proj and other weights stay as they are, 3 in all: 96 inputs are no whole number \
+         of groups of 64\n"
+    );
+    let refused = String::from_utf8(generate("3").stderr).unwrap();
+    assert!(refused.contains("takes off; 8 or 4, with g32, g64 or g128 behind it"), "{refused}");
+}
+
 #[test]
 fn a_model_that_is_not_there_is_one_line_and_a_hint() {
     let error = fails(std::path::Path::new("/nowhere/model.gguf"));

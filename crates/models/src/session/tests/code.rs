@@ -131,7 +131,7 @@ fn load(device: &Device, ring: Option<Ring>) -> DecoderSession {
     let files = vec![File { name: "model.safetensors", bytes: weights }];
     let source = Source::Safetensors { config, generation: None, index: None, files };
     let options = Options { ring, ..Options::default() };
-    Checkpoint::open(source).unwrap().session(device, options, &|_| ()).unwrap()
+    Checkpoint::open(source).unwrap().load_releasing(device, options, &|_| ()).unwrap()
 }
 
 fn ids() -> Vec<u32> {
