@@ -14,6 +14,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tandem_contracts::tensor::Affine;
 
+const MXFP4: &str = "mxfp4";
+
 /// How a weight's codes become numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -40,6 +42,11 @@ impl Quantization {
         if own.is_none()
             && let Some(method) = block.text("quant_method")?
         {
+            if method == MXFP4 {
+                // gpt-oss by its authors; weights without scales are floats.
+                let default = Some(Scheme::Microscaling(Microscaling::Mxfp4));
+                return Ok(Self { default, ..Self::default() });
+            }
             return Err(Error::unsupported(format!(
                 "quantisation method is not known: {}",
                 printable(method)
@@ -85,7 +92,7 @@ fn scheme(block: Fields<'_>) -> Result<Scheme> {
                 });
         }
         "mxfp8" => Microscaling::Mxfp8,
-        "mxfp4" => Microscaling::Mxfp4,
+        MXFP4 => Microscaling::Mxfp4,
         "nvfp4" => Microscaling::Nvfp4,
         other => {
             let known = "affine, mxfp8, mxfp4 and nvfp4";

@@ -177,6 +177,10 @@ fn quantisation_is_global_with_exceptions() {
     let small = json!({ "quantization_config": { "group_size": 32, "bits": 8, "mode": "mxfp8" } });
     let quantization = read(&with(small)).unwrap().quantization;
     assert_eq!(quantization.of("x"), Some(Scheme::Microscaling(Microscaling::Mxfp8)));
+    let authors =
+        json!({ "quantization_config": { "quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"] } });
+    let quantization = read(&with(authors)).unwrap().quantization;
+    assert_eq!(quantization.of("x"), Some(Scheme::Microscaling(Microscaling::Mxfp4)));
     assert_eq!(read(&sample::config()).unwrap().quantization.of("x"), None);
     for (block, expected) in [
         (json!({ "bits": 4 }), "the configuration lacks: quantization.group_size"),

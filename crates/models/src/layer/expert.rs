@@ -4,14 +4,15 @@
 //! Invariant: what a token gets is the sum over its experts in the order of its choice, so that it depends on no other
 //! token. Rows are brought together by expert inside the device's product, where that pays.
 
+mod stored;
+
 use super::{Loader, Norm, Norms, Pass, router::Choice};
 use crate::{
     config::ExpertConfig,
-    error::{self, Error, ErrorKind},
+    error::{self, Error},
 };
-use tandem_contracts::tensor::{
-    Activation, Binary, Device, Linear, Quantized, Reduce, Result, Scalar, Tensor, Unary, Weight,
-};
+use stored::Stored;
+use tandem_contracts::tensor::{Activation, Binary, Device, Linear, Reduce, Result, Scalar, Tensor, Unary};
 
 /// What distinguishes the experts of one block.
 #[derive(Clone, Debug)]
@@ -25,13 +26,14 @@ pub(crate) struct ExpertsDeclaration {
     pub(crate) gate: ExpertGate,
 }
 
-/// Under which names files hold the matrices, in one of three forms.
+/// Under which names files hold the matrices, in one of four forms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpertNames {
     /// Module of the block whose `gate_proj`, `up_proj` and `down_proj` are stacks.
     pub(crate) stacked: &'static str,
     /// Module of the block that holds a module for each expert, by number; or two stacks that are no modules,
-    /// `gate_up_proj` (each expert's gate, then its up) and `down_proj`.
+    /// `gate_up_proj` (each expert's gate, then its up) and `down_proj`; or these in MXFP4 as gpt-oss's authors have them,
+    /// `_blocks` and `_scales`, with rows of gate and up in turn.
     pub(crate) apart: &'static str,
     /// Gate, up and down of an expert that has a module.
     pub(crate) own: [&'static str; 3],
@@ -79,34 +81,24 @@ impl Experts {
     ) -> error::Result<Self> {
         let &ExpertsDeclaration { extents, names, norms, bias, gate } = declaration;
         let ExpertConfig { count, width, .. } = extents;
-        let files =
-            Files { stacked: format!("{path}.{}", names.stacked), apart: format!("{path}.{}", names.apart) };
-        let form = files.form(&names, loader)?;
-        if let (Form::Joint, ExpertGate::Clamped { .. }) = (form, gate) {
-            let message =
-                "its gates lie between its ups, which is not read: convert the model with mlx_lm.convert";
-            return Err(Error::unsupported(message).of_tensor(&format!("{}.gate_up_proj", files.apart)));
-        }
         let hidden = loader.config.hidden;
-        let halves = [("gate_proj", names.own[0]), ("up_proj", names.own[1])];
-        let entry = match form {
-            Form::Joint => vec![files.joint("gate_up_proj", [count, 2 * width, hidden], loader)?],
-            _ => halves
-                .iter()
-                .map(|names| files.matrices(form, *names, [count, width, hidden], loader))
-                .collect::<error::Result<_>>()?,
-        };
+        let files = Stored::find(&names, path, loader)?;
+        if let (Some(name), ExpertGate::Clamped { .. }) = (files.joint(), gate) {
+            let message = "its gates lie between its ups, which is read in MXFP4 only: convert the model with mlx_lm.convert";
+            return Err(Error::unsupported(message).of_tensor(&name));
+        }
+        let entry = files.entry([count, width, hidden], loader)?;
         let entry = loader.prepare(entry)?;
-        let exit = match form {
-            Form::Joint => files.joint("down_proj", [count, hidden, width], loader)?,
-            _ => files.matrices(form, ("down_proj", names.own[2]), [count, hidden, width], loader)?,
-        };
+        let exit = files.exit([count, hidden, width], loader)?;
         let exit = loader.prepare(vec![exit])?;
-        let mut biases =
-            |names: &[(&str, usize)]| bias.then(|| files.biases(names, count, loader)).transpose();
+        let (mut entry_bias, mut exit_bias) = (None, None);
+        if bias {
+            entry_bias = Some(files.entry_bias([count, width], loader)?);
+            exit_bias = Some(files.exit_bias([count, hidden], loader)?);
+        }
         Ok(Self {
-            entry: Stack { linear: entry, bias: biases(&[("gate_proj", width), ("up_proj", width)])? },
-            exit: Stack { linear: exit, bias: biases(&[("down_proj", hidden)])? },
+            entry: Stack { linear: entry, bias: entry_bias },
+            exit: Stack { linear: exit, bias: exit_bias },
             before: loader.branch_norm(path, norms.before)?,
             after: loader.branch_norm(path, norms.after)?,
             gate,
@@ -166,123 +158,6 @@ impl ExpertGate {
         let gate = device.binary(Binary::Multiply, gate, &device.unary(Unary::Sigmoid, open)?)?;
         device.binary(Binary::Multiply, device.binary(Binary::Add, up, &number(1.0)?)?, &gate)
     }
-}
-
-/// How the files of a model hold experts; see [`ExpertNames`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Stacked,
-    Apart,
-    Joint,
-}
-
-/// Paths of the modules that may hold the experts of one block.
-struct Files {
-    stacked: String,
-    apart: String,
-}
-
-impl Files {
-    fn form(&self, names: &ExpertNames, loader: &Loader<'_, '_>) -> error::Result<Form> {
-        let stacked = format!("{}.gate_proj.weight", self.stacked);
-        let first = format!("{}.0.{}.weight", self.apart, names.own[0]);
-        let joint = format!("{}.gate_up_proj", self.apart);
-        let found: Vec<_> = [(&first, Form::Apart), (&joint, Form::Joint), (&stacked, Form::Stacked)]
-            .into_iter()
-            .filter(|(name, _)| loader.weights.contains(name))
-            .collect();
-        match found[..] {
-            // What is missing is then named as MLX's files have it.
-            [] => Ok(Form::Stacked),
-            [(_, form)] => Ok(form),
-            [(name, _), (other, _), ..] => {
-                let message = format!("the same experts are also in: {other}");
-                Err(Error::new(ErrorKind::Tensor, message).of_tensor(name))
-            }
-        }
-    }
-
-    /// A stack under its own name.
-    fn joint(&self, name: &str, shape: [usize; 3], loader: &mut Loader<'_, '_>) -> error::Result<Weight> {
-        let name = format!("{}.{name}", self.apart);
-        let weight = loader.weights.plain(&name, &shape, loader.device)?;
-        loader.recoded(&name, weight)
-    }
-
-    /// One matrix of each expert, from a stack of that name, or from each expert's own module of the other name.
-    fn matrices(
-        &self,
-        form: Form,
-        (name, own): (&str, &str),
-        shape: [usize; 3],
-        loader: &mut Loader<'_, '_>,
-    ) -> error::Result<Weight> {
-        if form == Form::Stacked {
-            return loader.matrix(&format!("{}.{name}", self.stacked), &shape);
-        }
-        let [count, outputs, inputs] = shape;
-        let each = (0..count)
-            .map(|expert| loader.matrix(&format!("{}.{expert}.{own}", self.apart), &[outputs, inputs]))
-            .collect::<error::Result<Vec<_>>>()?;
-        stack(&each, loader.device)?.ok_or_else(|| {
-            let message = "experts are stored in different ways";
-            Error::new(ErrorKind::Tensor, message).of_tensor(&format!("{}.0.{own}.weight", self.apart))
-        })
-    }
-
-    /// Biases of stacks, joined by their outputs.
-    fn biases(
-        &self,
-        parts: &[(&str, usize)],
-        count: usize,
-        loader: &mut Loader<'_, '_>,
-    ) -> error::Result<Tensor> {
-        let biases = parts
-            .iter()
-            .map(|(name, outputs)| {
-                let name = format!("{}.{name}.bias", self.stacked);
-                loader.weights.floats(&name, &[count, *outputs], loader.device)
-            })
-            .collect::<error::Result<Vec<_>>>()?;
-        Ok(loader.device.concat(&biases.iter().collect::<Vec<_>>(), 1)?)
-    }
-}
-
-/// Matrices of one form, one behind the other; none where they are of several.
-fn stack(each: &[Weight], device: &Device) -> Result<Option<Weight>> {
-    let join = |planes: Vec<&Tensor>| {
-        let one = |plane: &&Tensor| device.reshape(plane, &[&[1], plane.shape()].concat());
-        let planes = planes.iter().map(one).collect::<Result<Vec<_>>>()?;
-        device.concat(&planes.iter().collect::<Vec<_>>(), 0)
-    };
-    let dense: Vec<_> = each
-        .iter()
-        .filter_map(|weight| match weight {
-            Weight::Dense(plane) => Some(plane),
-            Weight::Affine(_) => None,
-        })
-        .collect();
-    if dense.len() == each.len() {
-        return Ok(Some(Weight::Dense(join(dense)?)));
-    }
-    let affine: Vec<_> = each
-        .iter()
-        .filter_map(|weight| match weight {
-            Weight::Dense(_) => None,
-            Weight::Affine(planes) => Some(planes),
-        })
-        .collect();
-    let Some(&Quantized { format, .. }) = affine.first().copied() else { return Ok(None) };
-    if affine.len() < each.len() || affine.iter().any(|planes| planes.format != format) {
-        return Ok(None);
-    }
-    let plane = |which: fn(&Quantized) -> &Tensor| join(affine.iter().map(|planes| which(planes)).collect());
-    Ok(Some(Weight::Affine(Quantized {
-        codes: plane(|planes| &planes.codes)?,
-        scales: plane(|planes| &planes.scales)?,
-        biases: plane(|planes| &planes.biases)?,
-        format,
-    })))
 }
 
 #[cfg(test)]

@@ -160,22 +160,37 @@ impl<'a> Entry<'a> {
         Err(mismatch(format!("{what} must be {dtype:?}, are: {:?}", self.encoding)))
     }
 
-    /// The bytes, with the rows of each head in halves: row `side * half + pair` of a head is row `2 pair + side` in
-    /// the file.
+    /// The bytes, with the rows of each head in halves if the file has them in pairs.
     fn rows_in_order(&self) -> Cow<'a, [u8]> {
         let rows = self.shape.first().copied().unwrap_or(0);
         let splits = |&heads: &usize| heads > 0 && rows > 0 && rows.is_multiple_of(2 * heads);
         let Some(heads) = self.interleaved_heads.filter(splits) else { return Cow::Borrowed(self.bytes) };
-        let (size, width) = (self.bytes.len() / rows, rows / heads);
-        let mut ordered = Vec::with_capacity(self.bytes.len());
-        for row in 0..rows {
-            let (head, within) = (row / width, row % width);
-            let (side, pair) = (within / (width / 2), within % (width / 2));
-            let stored = head * width + 2 * pair + side;
-            ordered.extend_from_slice(&self.bytes[stored * size..(stored + 1) * size]);
-        }
-        Cow::Owned(ordered)
+        Cow::Owned(in_halves(self.bytes, rows, heads))
     }
+
+    /// The bytes of a tensor of `u8`. With `pairs` its first axes are so many rows of so many heads, which stand in pairs and
+    /// are put into halves.
+    pub(super) fn octets(&self, shape: &[usize], pairs: Option<(usize, usize)>) -> Result<Cow<'a, [u8]>> {
+        self.require_encoding("elements", Dtype::U8)?;
+        self.require_shape(shape)?;
+        Ok(match pairs {
+            Some((rows, heads)) => Cow::Owned(in_halves(self.bytes, rows, heads)),
+            None => Cow::Borrowed(self.bytes),
+        })
+    }
+}
+
+/// Rows with those of each head in halves: row `side * half + pair` of a head is row `2 pair + side` in `bytes`.
+fn in_halves(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
+    let (size, width) = (bytes.len() / rows, rows / heads);
+    let mut ordered = Vec::with_capacity(bytes.len());
+    for row in 0..rows {
+        let (head, within) = (row / width, row % width);
+        let (side, pair) = (within / (width / 2), within % (width / 2));
+        let stored = head * width + 2 * pair + side;
+        ordered.extend_from_slice(&bytes[stored * size..(stored + 1) * size]);
+    }
+    ordered
 }
 
 /// A shape with the last axis, that of the inputs, in other units.
@@ -216,7 +231,7 @@ fn infinite_scale() -> Error {
     Error::format("a scale is infinite or not a number")
 }
 
-fn require_groups(shape: &[usize], group: usize) -> Result<()> {
+pub(super) fn require_groups(shape: &[usize], group: usize) -> Result<()> {
     let inputs = shape.last().copied().unwrap_or(0);
     if inputs.is_multiple_of(group) {
         return Ok(());

@@ -29,7 +29,7 @@ use crate::{
 };
 use entry::{Encoding, Entry};
 use std::collections::BTreeMap;
-use tandem_contracts::tensor::{Device, Tensor, Weight};
+use tandem_contracts::tensor::{Device, Dtype, Tensor, Weight};
 
 /// A file's bytes under the name that errors give it. The application maps or reads the file.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +150,33 @@ impl<'a> Weights<'a> {
     pub(crate) fn plain(&mut self, name: &str, shape: &[usize], device: &Device) -> Result<Weight> {
         let entry = self.take(name)?;
         entry.matrix(shape, device).map_err(|error| error.of_tensor(name).in_file(entry.file))
+    }
+
+    /// Takes the matrices of several experts as gpt-oss's authors store them in MXFP4: `name_blocks` and `name_scales`, with
+    /// the rows of two halves in turn if they are `paired`.
+    pub(crate) fn blocks(
+        &mut self,
+        name: &str,
+        shape: [usize; 3],
+        paired: bool,
+        device: &Device,
+    ) -> Result<Weight> {
+        let ([experts, outputs, inputs], format) = (shape, Microscaling::Mxfp4);
+        let group = format.group();
+        let [blocks, scales] = [format!("{name}_blocks"), format!("{name}_scales")];
+        let [codes, factors] = [self.take(&blocks)?, self.take(&scales)?];
+        let pairs = paired.then_some((experts * outputs, experts));
+        let plane = |entry: &Entry<'a>, extents: &[usize]| {
+            entry::require_groups(&shape, group)?;
+            entry.octets(extents, pairs)
+        };
+        let extents = [experts, outputs, inputs / group, group * format.bits() / 8];
+        let of_blocks = |error: Error| error.of_tensor(&blocks).in_file(codes.file);
+        let of_scales = |error: Error| error.of_tensor(&scales).in_file(factors.file);
+        let codes = plane(&codes, &extents).map_err(of_blocks)?;
+        let planes = (codes, plane(&factors, &extents[..3]).map_err(of_scales)?);
+        let values = format.decode(&planes.0, &planes.1).map_err(of_scales)?;
+        Ok(Weight::Dense(device.upload(&values, Dtype::Bf16, &shape)?))
     }
 
     /// Takes the weight of a projection, `[outputs, inputs]`, or those of several experts, `[experts, outputs, inputs]`:
