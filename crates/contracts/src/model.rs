@@ -289,8 +289,8 @@ pub trait Session: fmt::Debug {
     ///
     /// # Errors
     /// A malformed step (unknown or repeated slot, rows of different policies, wrong position, no token or more than
-    /// [`StatePolicy::limit`], an id outside the vocabulary, a row past the context), or the device's own; no slot's
-    /// count has changed then.
+    /// [`StatePolicy::limit`], an id outside the vocabulary, a row past the context, adapters that are not mounted), or
+    /// the device's own; no slot's count has changed then.
     fn step(&mut self, step: &Step) -> Result<Stepped>;
 }
 

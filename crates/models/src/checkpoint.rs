@@ -9,7 +9,7 @@ use crate::{
     error::{Error, Result},
     family,
     layer::{Loader, Recoding},
-    session::{DecoderSession, Layers},
+    session::{DecoderSession, Layers, Model},
     weights::{File, Gguf, GgufVocabulary, Value, Weights},
 };
 use tandem_contracts::{
@@ -208,8 +208,9 @@ impl<'a> Checkpoint<'a> {
         loader.recoding = options.quantize.map(Recoding::new).transpose()?;
         let decoder = Decoder::load(&declaration, &mut loader)?;
         let notes = loader.recoding.as_ref().map(Recoding::notes).unwrap_or_default();
+        let model = Model { decoder, modules: loader.modules, notes };
         let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable };
-        Ok(DecoderSession::new(device, decoder, layers, capabilities, precision).with_notes(notes))
+        Ok(DecoderSession::new(device, model, layers, capabilities, precision))
     }
 }
 

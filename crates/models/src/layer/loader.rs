@@ -1,6 +1,6 @@
 //! Brings weights onto a device under the names and shapes that layers declare.
 
-use super::{Entry, Exit, Landing, Norm, Norms, Projection, Recoding};
+use super::{Entry, Exit, Landing, Modules, Norm, Norms, Projection, Recoding, adapter::Module};
 use crate::{
     config::{Config, RopeConfig},
     error::Result,
@@ -22,6 +22,9 @@ pub(crate) struct Loader<'l, 'a> {
     release: &'l dyn Fn(&[u8]),
     /// Codes that floats become, if they do.
     pub(crate) recoding: Option<Recoding>,
+    /// Modules that take adapters, of so many projections.
+    pub(crate) modules: Modules,
+    projections: usize,
     /// Norms by path: layers that name the same one share it.
     norms: BTreeMap<String, Norm>,
     /// Rotary frequencies that were made, with the width of their heads.
@@ -35,7 +38,8 @@ impl<'l, 'a> Loader<'l, 'a> {
         device: &'l Device,
         release: &'l dyn Fn(&[u8]),
     ) -> Self {
-        Self { weights, config, device, release, recoding: None, norms: BTreeMap::new(), ropes: Vec::new() }
+        let (modules, norms, ropes) = (Modules::new(), BTreeMap::new(), Vec::new());
+        Self { weights, config, device, release, recoding: None, modules, projections: 0, norms, ropes }
     }
 
     /// A vector of floats in the dtype in which the device computes.
@@ -173,7 +177,14 @@ impl<'l, 'a> Loader<'l, 'a> {
             .iter()
             .map(|(path, outputs)| self.matrix(path, &[*outputs, inputs]))
             .collect::<Result<Vec<_>>>()?;
-        self.joined(weights, parts, bias)
+        let (number, mut end) = (self.projections, 0);
+        for (path, outputs) in parts {
+            let outputs = end..end + outputs;
+            end = outputs.end;
+            self.modules.insert(path.clone(), Module { projection: number, outputs, inputs });
+        }
+        self.projections += 1;
+        Ok(Projection { number: Some(number), ..self.joined(weights, parts, bias)? })
     }
 
     /// A module that makes choices, whose weight stays as the files have it.
@@ -190,14 +201,14 @@ impl<'l, 'a> Loader<'l, 'a> {
     fn joined(&mut self, weights: Vec<Weight>, parts: &[(String, usize)], bias: bool) -> Result<Projection> {
         let linear = self.prepare(weights)?;
         if !bias {
-            return Ok(Projection { linear, bias: None });
+            return Ok(Projection { linear, bias: None, number: None });
         }
         let biases = parts
             .iter()
             .map(|(path, outputs)| self.weights.floats(&format!("{path}.bias"), &[*outputs], self.device))
             .collect::<Result<Vec<_>>>()?;
         let joined = self.device.concat(&biases.iter().collect::<Vec<_>>(), 0)?;
-        Ok(Projection { linear, bias: Some(joined) })
+        Ok(Projection { linear, bias: Some(joined), number: None })
     }
 
     /// Rotary frequencies of heads of a width.

@@ -1,5 +1,6 @@
 //! Layers that families share. A layer is loaded from a declaration and runs on packed tokens `[tokens, width]`.
 
+mod adapter;
 mod attention;
 mod expert;
 mod feed_forward;
@@ -14,6 +15,7 @@ mod recurrent;
 mod routed;
 mod router;
 
+pub(crate) use adapter::{Adapted, Modules, Residuals};
 pub(crate) use attention::{Attention, AttentionDeclaration, AttentionNames, HeadNorms, Values};
 pub(crate) use expert::{ExpertGate, ExpertNames, ExpertsDeclaration};
 pub(crate) use feed_forward::{FeedForward, FeedForwardDeclaration};

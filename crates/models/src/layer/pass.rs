@@ -2,6 +2,7 @@
 //!
 //! Invariant: positions are fixed before the first layer appends, so that no layer sees another's progress.
 
+use super::Adapted;
 use tandem_contracts::tensor::{Attend, Device, Error, ErrorKind, Precision, Result, RowSpan, Tensor};
 use tandem_kv::rows::{Part, Rows};
 
@@ -12,6 +13,8 @@ pub(crate) struct Pass<'p> {
     /// Position of each packed token in its row: `i32 [tokens]`.
     pub(crate) positions: &'p Tensor,
     pub(crate) parts: &'p [Part],
+    /// Rows with adapters: no token is in two of them.
+    pub(crate) adapted: &'p [Adapted<'p>],
     /// In a step of these parts.
     pub(crate) rows: &'p mut dyn Rows,
 }

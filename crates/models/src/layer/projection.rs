@@ -1,7 +1,7 @@
 //! Projections into and out of a branch, in the fused forms that devices may have faster.
 //!
-//! Residuals of mounted adapters belong here: each is a pair of small products on its rows' tokens, added to a
-//! projection's output.
+//! What mounted adapters add comes last: to the product and its bias, and at the end of a branch without a norm to the sum
+//! with what was before. So rows without adapters have the same numbers whoever is beside them.
 
 use super::{Norm, Pass};
 use tandem_contracts::tensor::{Binary, Device, Linear, Precision, Result, Tensor};
@@ -12,6 +12,8 @@ pub(crate) struct Projection {
     pub(crate) linear: Linear,
     /// `[outputs]`.
     pub(crate) bias: Option<Tensor>,
+    /// Number under which adapters know it, if it takes some.
+    pub(super) number: Option<usize>,
 }
 
 /// How matrices that read the same input lie in files.
@@ -26,12 +28,18 @@ pub(crate) enum Stored {
 impl Projection {
     /// `linear(x) + bias`: `[tokens, inputs]` gives `[tokens, outputs]`.
     pub(super) fn apply(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        self.apply_in(x, pass.device, pass.precision)
+        self.adapt(self.apply_in(x, pass.device, pass.precision)?, (x, None), pass)
     }
 
     /// The same in a given precision.
     pub(super) fn apply_in(&self, x: &Tensor, device: &Device, precision: Precision) -> Result<Tensor> {
         self.add_bias(device, device.linear(x, &self.linear, precision)?)
+    }
+
+    /// Adds what rows' adapters have for it, to what it gives of `x` through the norm.
+    fn adapt(&self, y: Tensor, x: (&Tensor, Option<&Norm>), pass: &Pass<'_>) -> Result<Tensor> {
+        let Some(number) = self.number else { return Ok(y) };
+        pass.adapted.iter().try_fold(y, |y, adapted| adapted.onto(y, x, number, pass.device))
     }
 
     fn add_bias(&self, device: &Device, y: Tensor) -> Result<Tensor> {
@@ -54,7 +62,8 @@ impl Entry {
     pub(super) fn apply(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let Some(norm) = &self.norm else { return self.projection.apply(x, pass) };
         let y = norm.then_linear(pass.device, x, &self.projection.linear, pass.precision)?;
-        self.projection.add_bias(pass.device, y)
+        let y = self.projection.add_bias(pass.device, y)?;
+        self.projection.adapt(y, (x, Some(norm)), pass)
     }
 }
 
@@ -71,7 +80,7 @@ impl Exit {
         let Self { projection, landing } = self;
         if landing.norm.is_none() && landing.factor.is_none() {
             let y = pass.device.linear_add(x, inner, &projection.linear, pass.precision)?;
-            return projection.add_bias(pass.device, y);
+            return projection.adapt(projection.add_bias(pass.device, y)?, (inner, None), pass);
         }
         landing.onto(x, projection.apply(inner, pass)?, pass)
     }

@@ -144,7 +144,7 @@ mod tests {
     fn router(device: &Device, scoring: Scoring, chosen: usize) -> Router {
         let identity = device.upload_f32(&[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], &[3, 3]).unwrap();
         let linear = device.prepare_linear(&[Weight::Dense(identity)]).unwrap();
-        Router { projection: Projection { linear, bias: None }, scoring, scaled: None, chosen }
+        Router { projection: Projection { linear, bias: None, number: None }, scoring, scaled: None, chosen }
     }
 
     fn chosen(router: &Router, device: &Device, scores: &[f32]) -> (Vec<i32>, Vec<f32>) {

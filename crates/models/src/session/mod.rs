@@ -8,13 +8,18 @@ mod plan;
 mod pool;
 mod window;
 
-use crate::{dense::Decoder, layer::Pass};
+use crate::{
+    dense::Decoder,
+    error,
+    layer::{Adapted, Modules, Pass, Residuals},
+    weights::Adapter,
+};
 use plan::Plan;
 pub(crate) use pool::Layers;
 use pool::Pool;
 use std::{any::Any, collections::BTreeMap, rc::Rc};
 use tandem_contracts::{
-    model::{Capabilities, RowState, Session, Slot, StatePolicy, Step, Stepped},
+    model::{AdapterSet, Capabilities, RowState, Session, Slot, StatePolicy, Step, Stepped},
     tensor::{Device, Error, ErrorKind, Precision, Result, Tensor},
 };
 use tandem_kv::{
@@ -24,11 +29,21 @@ use tandem_kv::{
 };
 use window::Window;
 
+/// A decoder and what came of loading it.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) decoder: Decoder,
+    /// What adapters can be for.
+    pub(crate) modules: Modules,
+    /// What was asked for and not done: lines for people.
+    pub(crate) notes: Vec<String>,
+}
+
 /// A loaded decoder and its open rows.
 #[derive(Debug)]
 pub struct DecoderSession {
     device: Device,
-    decoder: Decoder,
+    model: Model,
     layers: Layers,
     capabilities: Capabilities,
     precision: Precision,
@@ -38,29 +53,44 @@ pub struct DecoderSession {
     slots: BTreeMap<Slot, usize>,
     /// The last step, where it is still open.
     window: Option<Window>,
-    notes: Vec<String>,
+    /// What each mounted set adds.
+    adapters: BTreeMap<AdapterSet, Residuals>,
 }
 
 impl DecoderSession {
     pub(crate) fn new(
         device: &Device,
-        decoder: Decoder,
+        model: Model,
         layers: Layers,
         capabilities: Capabilities,
         precision: Precision,
     ) -> Self {
-        let (pools, slots, window, notes) = (Vec::new(), BTreeMap::new(), None, Vec::new());
+        let (pools, slots, window, adapters) = (Vec::new(), BTreeMap::new(), None, BTreeMap::new());
         let device = Rc::clone(device);
-        Self { device, decoder, layers, capabilities, precision, pools, slots, window, notes }
-    }
-
-    pub(crate) fn with_notes(self, notes: Vec<String>) -> Self {
-        Self { notes, ..self }
+        Self { device, model, layers, capabilities, precision, pools, slots, window, adapters }
     }
 
     /// What loading was asked for and has not done, each with its reason: lines for people.
     pub fn notes(&self) -> &[String] {
-        &self.notes
+        &self.model.notes
+    }
+
+    /// Mounts adapters as one set, which steps may name from now on: its rows get the sum of what they add. No adapter is
+    /// the bare model.
+    ///
+    /// # Errors
+    /// An adapter that does not fit the model; the error names the module, and nothing is mounted. Or the device's own.
+    pub fn mount(&mut self, adapters: &[&Adapter]) -> error::Result<AdapterSet> {
+        if adapters.is_empty() {
+            return Ok(AdapterSet::BASE);
+        }
+        let residuals = Residuals::new(adapters, &self.model.modules, &self.device)?;
+        let AdapterSet(last) = self.adapters.keys().next_back().copied().unwrap_or(AdapterSet::BASE);
+        let set = AdapterSet(
+            last.checked_add(1).ok_or_else(|| Error::index("mount", "too many sets of adapters"))?,
+        );
+        self.adapters.insert(set, residuals);
+        Ok(set)
     }
 
     /// Closes a step that was left open. The planes that it writes are not kept, so that the next appends find them unshared;
@@ -122,20 +152,25 @@ impl DecoderSession {
     fn run(&mut self, pool: usize, plan: &Plan) -> Result<Forward> {
         let upload = |values: &[i32]| self.device.upload_i32(values, &[values.len()]);
         let (ids, positions) = (upload(&plan.ids)?, upload(&plan.positions)?);
+        let sets = plan.adapted.iter();
+        let adapted: Vec<_> = sets
+            .filter_map(|(set, tokens)| Some(Adapted { tokens, residuals: self.adapters.get(set)? }))
+            .collect();
         let mut pass = Pass {
             device: &self.device,
             precision: self.precision,
             positions: &positions,
             parts: &plan.parts,
+            adapted: &adapted,
             rows: self.pools[pool].rows.as_mut(),
         };
-        let x = self.decoder.forward(&ids, &mut pass)?;
+        let x = self.model.decoder.forward(&ids, &mut pass)?;
         let logits = match plan.wanted.len() {
             0 => None,
-            all if all == plan.ids.len() => Some(self.decoder.logits(&x, &pass)?),
+            all if all == plan.ids.len() => Some(self.model.decoder.logits(&x, &pass)?),
             _ => {
                 let wanted = self.device.take(&x, &upload(&plan.wanted)?, 0)?;
-                Some(self.decoder.logits(&wanted, &pass)?)
+                Some(self.model.decoder.logits(&wanted, &pass)?)
             }
         };
         Ok(Forward { logits, sound: pass.rows.sound()? })
@@ -229,7 +264,8 @@ impl Session for DecoderSession {
     fn step(&mut self, step: &Step) -> Result<Stepped> {
         self.settle()?;
         let pool = self.pool_of(step)?;
-        let plan = Plan::new(step, &self.pools[pool], &self.capabilities)?;
+        let sets = |set: AdapterSet| set == AdapterSet::BASE || self.adapters.contains_key(&set);
+        let plan = Plan::new(step, &self.pools[pool], &self.capabilities, sets)?;
         self.pools[pool].rows.begin(&plan.parts)?;
         let forward = self.run(pool, &plan);
         let rows = self.pools[pool].rows.as_mut();

@@ -3,7 +3,10 @@
 //! Invariant: a plan exists only for a step that every open row can take; making one changes nothing.
 
 use super::pool::Pool;
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 use tandem_contracts::{
     model::{AdapterSet, Capabilities, RowStep, Step, TokenSource, Wanted},
     tensor::{Error, ErrorKind, Result},
@@ -12,7 +15,7 @@ use tandem_contracts::{
 use tandem_kv::rows::Part;
 
 /// A checked step, as the layers take it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Packed token ids.
     pub(super) ids: Vec<i32>,
@@ -22,12 +25,19 @@ pub(super) struct Plan {
     pub(super) parts: Vec<Part>,
     /// Packed indices that want logits, ascending.
     pub(super) wanted: Vec<i32>,
+    /// Sets of adapters, and ranges of the packed tokens whose rows have them.
+    pub(super) adapted: BTreeMap<AdapterSet, Vec<Range<usize>>>,
 }
 
 impl Plan {
-    /// Checks every row against what its slot holds.
-    pub(super) fn new(step: &Step, pool: &Pool, capabilities: &Capabilities) -> Result<Self> {
-        let mut plan = Self { ids: Vec::new(), positions: Vec::new(), parts: Vec::new(), wanted: Vec::new() };
+    /// Checks every row against what its slot holds; `mounted` tells the sets of adapters that there are.
+    pub(super) fn new(
+        step: &Step,
+        pool: &Pool,
+        capabilities: &Capabilities,
+        mounted: impl Fn(AdapterSet) -> bool,
+    ) -> Result<Self> {
+        let mut plan = Self::default();
         let mut slots = BTreeSet::new();
         for part in &step.rows {
             if !slots.insert(part.slot) {
@@ -40,6 +50,9 @@ impl Plan {
                     "slot {slot} holds {held} tokens, the step says: {}",
                     part.position
                 )));
+            }
+            if !mounted(part.adapters) {
+                return Err(unsupported(format!("no such adapters are mounted: {}", part.adapters.0)));
             }
             let ids = ids(part, capabilities)?;
             if let Some(limit) = pool.policy.limit(held).filter(|limit| *limit < ids.len()) {
@@ -70,6 +83,13 @@ impl Plan {
         for index in first_wanted..range.end {
             self.wanted.push(narrow(index)?);
         }
+        if part.adapters != AdapterSet::BASE {
+            let ranges = self.adapted.entry(part.adapters).or_default();
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range.clone()),
+            }
+        }
         self.parts.push(Part { slot: part.slot, tokens: range });
         Ok(())
     }
@@ -77,9 +97,6 @@ impl Plan {
 
 /// The row's token ids, checked.
 fn ids<'s>(part: &'s RowStep, capabilities: &Capabilities) -> Result<&'s [TokenId]> {
-    if part.adapters != AdapterSet::BASE {
-        return Err(unsupported(format!("no adapters are mounted: {}", part.adapters.0)));
-    }
     let ids = match &part.tokens {
         TokenSource::Ids(ids) => ids,
         TokenSource::Register(slot) => {

@@ -14,12 +14,13 @@
 //!
 //! Invariant: nothing is allocated that is larger than a small multiple of the tensor's own bytes in the file.
 
+mod adapter;
 mod entry;
 mod gguf;
 mod microscaling;
 mod safetensors;
 
-pub use self::{gguf::GgufVocabulary, safetensors::shards};
+pub use self::{adapter::Adapter, gguf::GgufVocabulary, safetensors::shards};
 pub(crate) use gguf::{Gguf, Value};
 pub use microscaling::Format as Microscaling;
 
