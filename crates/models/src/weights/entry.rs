@@ -67,30 +67,28 @@ impl<'a> Entry<'a> {
         Ok(device.cast(&self.dense(shape, device)?, Dtype::F32)?)
     }
 
-    /// A matrix, or a stack of them, as the file holds it: floats, or blocks as affine codes; other blocks as floats.
+    /// A matrix, or a stack of them, with the values that the file holds: affine codes where its blocks are such, or else
+    /// floats.
     pub(super) fn matrix(&self, shape: &[usize], device: &Device) -> Result<Weight> {
-        let block = match self.encoding {
-            Encoding::Plain(_) => return self.dense(shape, device).map(Weight::Dense),
-            Encoding::Packed(packed) => return self.unpacked(packed, shape, device),
-            Encoding::Block(block) => block,
-        };
-        self.require_shape(shape)?;
-        let (blocks, format) = (self.rows_in_order(), block.affine());
-        let Factors { scales, biases } = block.factors(&blocks);
-        let [scales, biases] = upload_factors(format, shape, [&scales, &biases], Dtype::F16, device)?;
-        let words = with_inputs(shape, |inputs| format.words(inputs));
-        let codes = device.upload_with(Dtype::U32, &words, &mut |codes| block.unpack(&blocks, codes))?;
-        Ok(Weight::Affine(Quantized { codes, scales, biases, format }))
+        match self.encoding {
+            Encoding::Plain(_) => self.dense(shape, device).map(Weight::Dense),
+            Encoding::Block(block) => {
+                let blocks = self.blocks(shape)?;
+                let factors = block.factors(&blocks);
+                coded(block.affine(), factors, shape, device, &mut |codes| block.unpack(&blocks, codes))
+            }
+            Encoding::Packed(packed) => {
+                let blocks = self.blocks(shape)?;
+                let Some(format) = packed.affine() else { return decoded(packed, &blocks, shape, device) };
+                let factors = packed.factors(&blocks);
+                coded(format, factors, shape, device, &mut |codes| packed.unpack(&blocks, codes))
+            }
+        }
     }
 
-    fn unpacked(&self, packed: Packed, shape: &[usize], device: &Device) -> Result<Weight> {
+    fn blocks(&self, shape: &[usize]) -> Result<Cow<'a, [u8]>> {
         self.require_shape(shape)?;
-        let blocks = self.rows_in_order();
-        if !packed.is_finite(&blocks) {
-            return Err(infinite_scale());
-        }
-        let values = device.upload_with(Dtype::Bf16, shape, &mut |values| packed.decode(&blocks, values))?;
-        Ok(Weight::Dense(values))
+        Ok(self.rows_in_order())
     }
 
     fn dense(&self, shape: &[usize], device: &Device) -> Result<Tensor> {
@@ -198,6 +196,30 @@ fn with_inputs(shape: &[usize], units: impl Fn(usize) -> usize) -> Vec<usize> {
     let mut shape = shape.to_vec();
     shape.last_mut().into_iter().for_each(|inputs| *inputs = units(*inputs));
     shape
+}
+
+/// Blocks as affine codes, which `unpack` writes.
+fn coded(
+    format: Affine,
+    factors: Factors,
+    shape: &[usize],
+    device: &Device,
+    unpack: &mut dyn FnMut(&mut [u8]),
+) -> Result<Weight> {
+    let Factors { scales, biases, dtype } = factors;
+    let [scales, biases] = upload_factors(format, shape, [&scales, &biases], dtype, device)?;
+    let words = with_inputs(shape, |inputs| format.words(inputs));
+    let codes = device.upload_with(Dtype::U32, &words, unpack)?;
+    Ok(Weight::Affine(Quantized { codes, scales, biases, format }))
+}
+
+/// Blocks as floats.
+fn decoded(packed: Packed, blocks: &[u8], shape: &[usize], device: &Device) -> Result<Weight> {
+    if !packed.is_finite(blocks) {
+        return Err(infinite_scale());
+    }
+    let values = device.upload_with(Dtype::F32, shape, &mut |values| packed.decode(blocks, values))?;
+    Ok(Weight::Dense(values))
 }
 
 /// Scales and biases of a matrix.

@@ -31,11 +31,13 @@ pub(crate) enum Block {
     Q8_0,
 }
 
-/// Scales and biases of affine codes, row-major bytes of `f16`.
+/// Scales and biases of affine codes, row-major.
 #[derive(Debug)]
 pub(crate) struct Factors {
     pub(crate) scales: Vec<u8>,
     pub(crate) biases: Vec<u8>,
+    /// Of both.
+    pub(crate) dtype: Dtype,
 }
 
 /// Formats of ggml that are not read, by code.
@@ -144,7 +146,7 @@ impl Block {
     /// The scales and biases of blocks, in order.
     pub(crate) fn factors(self, blocks: &[u8]) -> Factors {
         let bytes = blocks.len() / self.bytes() * 2;
-        let mut factors = Factors { scales: vec![0; bytes], biases: vec![0; bytes] };
+        let mut factors = Factors { scales: vec![0; bytes], biases: vec![0; bytes], dtype: Dtype::F16 };
         let planes = factors.scales.chunks_exact_mut(2).zip(factors.biases.chunks_exact_mut(2));
         for (block, (scale, bias)) in blocks.chunks_exact(self.bytes()).zip(planes) {
             scale.copy_from_slice(&block[..2]);

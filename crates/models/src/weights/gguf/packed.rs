@@ -1,5 +1,4 @@
-//! Block formats of GGUF that are not affine codes of this project: five-bit blocks, and blocks of 256 elements whose
-//! sub-blocks have quantised scales of their own. They are decoded on load.
+//! Block formats of GGUF with codes of five bits, and those of 256 elements whose groups have quantised scales of their own.
 //!
 //! | format | bytes of a block, in order | element |
 //! |---|---|---|
@@ -11,9 +10,13 @@
 //! | Q5_K | `d, m: f16`, factors 12, high bits 32, low 128 | the same |
 //! | Q6_K | low bits 128, high 64, factors 16, `d: f16` | `d * s * (q - 32)`, `s` of eight bits, signed, for 16 elements |
 //!
-//! (ggml's `ggml-common.h` and `ggml-quants.c`.) Values are computed in f32 in ggml's order and rounded once to bf16.
+//! (ggml's `ggml-common.h` and `ggml-quants.c`.) Groups of 32 become affine codes: their scales and biases, products of
+//! 17 significant bits, are exact in f32. Groups of 16 are shorter than any affine format has them, and become f32.
+//! Invariant: every value is the one that ggml computes in f32, to the last bit; weights are rounded nowhere.
 
-use half::{bf16, f16};
+use super::Factors;
+use half::f16;
+use tandem_contracts::tensor::{Affine, Dtype};
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +30,10 @@ pub(crate) enum Packed {
     Q6K,
 }
 
-/// Elements that share a scale and an offset, in every format a multiple of this.
-const GROUP: usize = 16;
+/// Elements of a group of the formats that become floats.
+const SHORT: usize = 16;
+/// Elements of a group of the affine ones.
+const LONG: usize = 32;
 
 impl Packed {
     /// Elements of a block.
@@ -72,51 +77,84 @@ impl Packed {
         numbers.all(f32::is_finite)
     }
 
-    /// Writes the elements of blocks in order, as bf16; there is room for exactly all of them.
-    pub(crate) fn decode(self, blocks: &[u8], values: &mut [u8]) {
+    /// The affine format of the same values, where groups are long enough for one.
+    pub(crate) fn affine(self) -> Option<Affine> {
+        let bits = match self {
+            Self::Q4K => 4,
+            Self::Q5_0 | Self::Q5_1 | Self::Q5K => 5,
+            Self::Q2K | Self::Q3K | Self::Q6K => return None,
+        };
+        Some(Affine { bits, group: LONG as u16 })
+    }
+
+    /// The scale and the offset of the group that begins with an element of a block.
+    fn group(self, block: &[u8], at: usize) -> (f32, f32) {
         match self {
-            Self::Q5_0 => decode(
-                self,
-                blocks,
-                values,
-                |block, _| (number(block, 0), 0.0),
-                |block, at| five(&block[2..], at) - 16.0,
-            ),
-            Self::Q5_1 => decode(
-                self,
-                blocks,
-                values,
-                |block, _| (number(block, 0), number(block, 2)),
-                |block, at| five(&block[4..], at),
-            ),
-            Self::Q2K => {
-                decode(self, blocks, values, q2k_factors, |block, at| f32::from(two(&block[16..80], at)))
-            }
-            Self::Q3K => decode(self, blocks, values, q3k_factors, q3k_code),
-            Self::Q4K => {
-                decode(self, blocks, values, q4k_factors, |block, at| f32::from(four(&block[16..], at)))
-            }
-            Self::Q5K => decode(self, blocks, values, q4k_factors, q5k_code),
-            Self::Q6K => decode(self, blocks, values, q6k_factors, q6k_code),
+            Self::Q5_0 => (number(block, 0), -16.0 * number(block, 0)),
+            Self::Q5_1 => (number(block, 0), number(block, 2)),
+            Self::Q2K => q2k_factors(block, at),
+            Self::Q3K => (q3k_factor(block, at), 0.0),
+            Self::Q4K | Self::Q5K => q4k_factors(block, at),
+            Self::Q6K => (q6k_factor(block, at), 0.0),
         }
     }
-}
 
-/// `scale * code + offset` of every element, given factors by the first element of a group and codes by element.
-fn decode(
-    format: Packed,
-    blocks: &[u8],
-    values: &mut [u8],
-    factors: impl Fn(&[u8], usize) -> (f32, f32),
-    code: impl Fn(&[u8], usize) -> f32,
-) {
-    let outputs = values.chunks_exact_mut(2 * format.elements());
-    for (block, values) in blocks.chunks_exact(format.bytes()).zip(outputs) {
-        for (group, values) in values.chunks_exact_mut(2 * GROUP).enumerate() {
-            let (scale, offset) = factors(block, group * GROUP);
-            for (at, value) in values.chunks_exact_mut(2).enumerate() {
-                let decoded = scale * code(block, group * GROUP + at) + offset;
-                value.copy_from_slice(&bf16::from_f32(decoded).to_le_bytes());
+    /// The code of an element, and what is to be taken from it.
+    fn code(self, block: &[u8], at: usize) -> (u8, f32) {
+        match self {
+            Self::Q5_0 => (five(&block[2..], at), 0.0),
+            Self::Q5_1 => (five(&block[4..], at), 0.0),
+            Self::Q2K => (two(&block[16..80], at), 0.0),
+            Self::Q3K => (q3k_code(block, at), 4.0),
+            Self::Q4K => (four(&block[16..], at), 0.0),
+            Self::Q5K => (q5k_code(block, at), 0.0),
+            Self::Q6K => (q6k_code(block, at), 32.0),
+        }
+    }
+
+    /// Scales and biases of blocks of an affine format, in order, in f32.
+    pub(crate) fn factors(self, blocks: &[u8]) -> Factors {
+        let mut factors = Factors { scales: Vec::new(), biases: Vec::new(), dtype: Dtype::F32 };
+        for block in blocks.chunks_exact(self.bytes()) {
+            for at in (0..self.elements()).step_by(LONG) {
+                let (scale, bias) = self.group(block, at);
+                factors.scales.extend(scale.to_le_bytes());
+                factors.biases.extend(bias.to_le_bytes());
+            }
+        }
+        factors
+    }
+
+    /// Writes the codes of blocks of an affine format in order, lowest bits first, as bytes of `u32` planes; there is room
+    /// for exactly those of all blocks.
+    pub(crate) fn unpack(self, blocks: &[u8], codes: &mut [u8]) {
+        let Some(Affine { bits, .. }) = self.affine() else { return };
+        let mut codes = codes.iter_mut();
+        for block in blocks.chunks_exact(self.bytes()) {
+            // A block's codes end with a whole byte.
+            let (mut word, mut held) = (0u16, 0);
+            for at in 0..self.elements() {
+                word |= u16::from(self.code(block, at).0) << held;
+                held += bits;
+                if held >= 8 {
+                    codes.next().into_iter().for_each(|byte| *byte = word as u8);
+                    (word, held) = (word >> 8, held - 8);
+                }
+            }
+        }
+    }
+
+    /// Writes the elements of blocks in order, as f32; there is room for exactly all of them.
+    pub(crate) fn decode(self, blocks: &[u8], values: &mut [u8]) {
+        let outputs = values.chunks_exact_mut(4 * self.elements());
+        for (block, values) in blocks.chunks_exact(self.bytes()).zip(outputs) {
+            for (group, values) in values.chunks_exact_mut(4 * SHORT).enumerate() {
+                let (scale, offset) = self.group(block, group * SHORT);
+                for (at, value) in values.chunks_exact_mut(4).enumerate() {
+                    let (code, centre) = self.code(block, group * SHORT + at);
+                    let decoded = scale * (f32::from(code) - centre) + offset;
+                    value.copy_from_slice(&decoded.to_le_bytes());
+                }
             }
         }
     }
@@ -128,10 +166,10 @@ fn number(block: &[u8], at: usize) -> f32 {
 }
 
 /// Five bits: 32 high ones, then low ones of elements `i` and `i + 16` in byte `i`.
-fn five(block: &[u8], at: usize) -> f32 {
+fn five(block: &[u8], at: usize) -> u8 {
     let low = (block[4 + at % 16] >> (4 * (at / 16))) & 15;
     let high = (block[at / 8] >> (at % 8)) & 1;
-    f32::from(low | (high << 4))
+    low | (high << 4)
 }
 
 /// Two bits: each 32 bytes hold 128 elements, those 32 apart in one byte.
@@ -149,16 +187,16 @@ fn q2k_factors(block: &[u8], at: usize) -> (f32, f32) {
     (number(block, 80) * f32::from(factors & 15), -(number(block, 82) * f32::from(factors >> 4)))
 }
 
-fn q3k_factors(block: &[u8], at: usize) -> (f32, f32) {
+fn q3k_factor(block: &[u8], at: usize) -> f32 {
     let (factors, group) = (&block[96..108], at / 16);
     let low = (factors[group % 8] >> (4 * (group / 8))) & 15;
     let high = (factors[8 + group % 4] >> (2 * (group / 4))) & 3;
-    (number(block, 108) * (f32::from(low | (high << 4)) - 32.0), 0.0)
+    number(block, 108) * (f32::from(low | (high << 4)) - 32.0)
 }
 
-fn q3k_code(block: &[u8], at: usize) -> f32 {
+fn q3k_code(block: &[u8], at: usize) -> u8 {
     let high = (block[at % 32] >> (at / 32)) & 1;
-    f32::from(two(&block[32..96], at) | (high << 2)) - 4.0
+    two(&block[32..96], at) | (high << 2)
 }
 
 fn q4k_factors(block: &[u8], at: usize) -> (f32, f32) {
@@ -172,20 +210,20 @@ fn q4k_factors(block: &[u8], at: usize) -> (f32, f32) {
     (number(block, 0) * f32::from(scale), -(number(block, 2) * f32::from(offset)))
 }
 
-fn q5k_code(block: &[u8], at: usize) -> f32 {
+fn q5k_code(block: &[u8], at: usize) -> u8 {
     let high = (block[16 + at % 32] >> (at / 32)) & 1;
-    f32::from(four(&block[48..], at) | (high << 4))
+    four(&block[48..], at) | (high << 4)
 }
 
-fn q6k_factors(block: &[u8], at: usize) -> (f32, f32) {
-    (number(block, 208) * f32::from(i8::from_le_bytes([block[192 + at / 16]])), 0.0)
+fn q6k_factor(block: &[u8], at: usize) -> f32 {
+    number(block, 208) * f32::from(i8::from_le_bytes([block[192 + at / 16]]))
 }
 
-fn q6k_code(block: &[u8], at: usize) -> f32 {
+fn q6k_code(block: &[u8], at: usize) -> u8 {
     let (half, within) = (at / 128, at % 128);
     let low = (block[64 * half + within % 64] >> (4 * (within / 64))) & 15;
     let high = (block[128 + 32 * half + within % 32] >> (2 * (within / 32))) & 3;
-    f32::from(low | (high << 4)) - 32.0
+    low | (high << 4)
 }
 
 #[cfg(test)]
@@ -212,11 +250,15 @@ mod tests {
         // High bits of elements 0 and 17 only; all low bits are 3.
         block.extend([1, 0, 2, 0]);
         block.extend([0x33; 16]);
-        let mut values = [0; 64];
-        Packed::Q5_0.decode(&block, &mut values);
-        let values: Vec<f32> =
-            values.chunks_exact(2).map(|it| bf16::from_le_bytes([it[0], it[1]]).to_f32()).collect();
-        let expected = |at| if at == 0 || at == 17 { 0.5 * 3.0 } else { 0.5 * -13.0 };
-        assert_eq!(values, (0..32).map(expected).collect::<Vec<_>>());
+        let code = |at| if at == 0 || at == 17 { 19 } else { 3 };
+        let mut codes = [0; 20];
+        Packed::Q5_0.unpack(&block, &mut codes);
+        // Bit `i` of the plane is bit `i % 8` of byte `i / 8`; five of them are a code, lowest first.
+        let bit = |i: usize| (codes[i / 8] >> (i % 8)) & 1;
+        let read: Vec<u8> = (0..32).map(|at| (0..5).map(|i| bit(5 * at + i) << i).sum::<u8>()).collect();
+        assert_eq!(read, (0..32).map(code).collect::<Vec<_>>());
+        let factors = Packed::Q5_0.factors(&block);
+        assert_eq!(factors.scales, 0.5f32.to_le_bytes());
+        assert_eq!(factors.biases, (-8.0f32).to_le_bytes());
     }
 }
