@@ -1,7 +1,7 @@
 //! How well a model predicts a text, window by window, and what mlx-lm's perplexity of the same text is.
 //!
 //! Each window starts from nothing; its first token is not predicted. The golden file was made once by
-//! `fixtures/starter.py`, with the same weights, dequantised to f32.
+//! `fixtures/real.py`, with the same weights, dequantised to f32.
 
 use crate::{Result, drive::log_probabilities};
 use serde::Deserialize;
@@ -103,7 +103,10 @@ pub fn tokenizer(checkpoint: &Checkpoint<'_>) -> Result<Tokenizer> {
         merges: file.merges.clone(),
         begin: file.begin,
         end: file.end,
+        unknown: file.unknown,
+        padding: file.padding,
         add_begin: file.add_begin,
+        add_space_prefix: file.add_space_prefix,
         ..GgufVocabulary::default()
     })?)
 }

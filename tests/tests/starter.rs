@@ -1,58 +1,48 @@
-//! The starter model from its GGUF file: the same greedy tokens as mlx-lm finds with the same codes.
+//! The starter model from its GGUF file: the same answers as mlx-lm's, and as good a guess at a text.
 //!
 //! `cargo xtask test` fetches the model and runs this; the file's path is in `TANDEM_STARTER_MODEL`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
-use serde::Deserialize;
-use std::{collections::BTreeMap, env, fs};
+use std::{env, fs, path::PathBuf};
 use tandem_contracts::tensor::Precision;
 use tandem_models::{Checkpoint, Options, Source, weights::File};
 use tandem_tests::{
     device::Backend,
-    drive::{Driver, best},
     fixtures,
-    parity::Greedy,
+    parity::{Held, Real, Tolerances, render_answers},
     quality::{BAR, Golden, Loss, logits, tokenizer},
 };
 
-/// Golden margins below this decide nothing.
-const MARGIN: f32 = 1e-3;
+/// Name of the goldens' folder.
+const NAME: &str = "smollm2";
 
-#[derive(Deserialize)]
-struct Goldens {
-    runs: BTreeMap<String, Greedy>,
+fn file() -> PathBuf {
+    env::var_os("TANDEM_STARTER_MODEL")
+        .expect("TANDEM_STARTER_MODEL must name the starter model's file")
+        .into()
 }
 
-/// Continues the prompts of these names and compares up to `count` tokens.
-fn hold(backend: Backend, names: &[&str], count: usize) {
-    let path =
-        env::var("TANDEM_STARTER_MODEL").expect("TANDEM_STARTER_MODEL must name the starter model's file");
-    let bytes = fs::read(&path).unwrap();
-    let goldens = fs::read(fixtures().join("smollm2/greedy.json")).unwrap();
-    let goldens: Goldens = serde_json::from_slice(&goldens).unwrap();
-    let checkpoint = Checkpoint::open(Source::Gguf(File { name: "starter.gguf", bytes: &bytes })).unwrap();
-    assert_eq!(checkpoint.vocabulary().unwrap().tokens.len(), checkpoint.config().vocabulary);
-    let mut driver = Driver::load(checkpoint, &backend.open().unwrap()).unwrap();
-    for name in names {
-        let Greedy { prompt, tokens, margins } = &goldens.runs[*name];
-        let logits = driver.greedy(prompt, prompt.len(), count).unwrap();
-        let ours: Vec<_> = logits.iter().map(|logits| best(logits)).collect();
-        let decided = margins.iter().position(|margin| *margin < MARGIN).unwrap_or(count).min(count);
-        assert_eq!(ours[..decided], tokens[..decided], "{name}");
-        assert!(decided >= 24, "{name}: only {decided} tokens are decided");
-    }
+/// Holds the answers to some prompts to mlx-lm's, and fails with the table.
+fn hold(backend: Backend, prompts: &[&str]) {
+    let golden = Real::read(&fixtures().join(NAME)).unwrap();
+    let tolerances = Tolerances::read(&fixtures().join("parity.toml")).unwrap();
+    let tolerance = tolerances.of_real(backend, NAME).unwrap().logit_error;
+    let mut held = Held::load(NAME, &golden, &file(), &backend.open().unwrap(), tolerance).unwrap();
+    let answers: Vec<_> = prompts.iter().map(|prompt| held.answer(prompt).unwrap()).collect();
+    assert!(answers.iter().all(|it| it.tokens == 64 && it.holds()), "\n{}", render_answers(&answers));
 }
 
 #[test]
-fn cpu_continues_as_the_reference_does() {
-    hold(Backend::Cpu, &["capital", "code", "story"], 32);
+fn cpu_answers_as_the_reference_does() {
+    let golden = Real::read(&fixtures().join(NAME)).unwrap();
+    hold(Backend::Cpu, &golden.runs.keys().map(String::as_str).collect::<Vec<_>>());
 }
 
 /// The whole text is read by `cargo xtask bench quality`.
 #[test]
 fn cpu_is_as_perplexed_as_the_reference() {
-    let bytes = fs::read(env::var("TANDEM_STARTER_MODEL").unwrap()).unwrap();
+    let bytes = fs::read(file()).unwrap();
     let golden = Golden::read(&fixtures().join("smollm2/perplexity.json")).unwrap();
     let checkpoint = Checkpoint::open(Source::Gguf(File { name: "starter.gguf", bytes: &bytes })).unwrap();
     let text = fs::read_to_string(fixtures().join("text/gpl-3.txt")).unwrap();
@@ -71,6 +61,6 @@ fn cpu_is_as_perplexed_as_the_reference() {
 
 #[cfg(feature = "mlx")]
 #[test]
-fn mlx_continues_as_the_reference_does() {
-    hold(Backend::Mlx, &["capital"], 24);
+fn mlx_answers_as_the_reference_does() {
+    hold(Backend::Mlx, &["capital", "code"]);
 }

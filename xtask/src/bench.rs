@@ -8,7 +8,7 @@ use std::process::Command;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::error::Result;
-use crate::{mlx, peer, process, python, relay, starter, workspace};
+use crate::{mlx, model, peer, process, python, relay, workspace};
 
 /// What `cargo xtask bench` can be told.
 #[derive(Args, Clone, Debug)]
@@ -72,12 +72,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.target {
         Target::Cpu(options) => cpu(options),
         Target::Mlx(options) => mlx(options),
-        Target::Quality(options) => relay::run("quality", options),
+        Target::Quality(options) => quality(options),
     }
 }
 
+fn quality(options: &relay::Options) -> Result<()> {
+    let model = model::STARTER.fetch()?;
+    process::run(relay::program("quality", options)?.env(model::VARIABLE, model))
+}
+
 fn cpu(options: &Cpu) -> Result<()> {
-    let model = starter::fetch()?;
+    let model = model::STARTER.fetch()?;
     let isa = options.isa.as_deref();
     let peer = match options.against {
         Some(Peer::LlamaCpp) => Some(peer::build(peer::Instructions::of_isa(isa)?)?),
@@ -89,11 +94,11 @@ fn cpu(options: &Cpu) -> Result<()> {
     bench.arg("cpu").arg("--program").arg(workspace::release_program("tandem")?);
     bench.args(isa.iter().flat_map(|isa| ["--isa", isa]));
     bench.args(peer.iter().flat_map(|peer| ["--peer".as_ref(), peer.as_os_str()]));
-    process::run(bench.env(starter::VARIABLE, model).args(&options.arguments))
+    process::run(bench.env(model::VARIABLE, model).args(&options.arguments))
 }
 
 fn mlx(options: &Mlx) -> Result<()> {
-    let model = starter::fetch()?;
+    let model = model::STARTER.fetch()?;
     let python = match options.against {
         Some(MlxPeer::MlxLm) => Some(python::environment("mlx-lm")?),
         None => None,
@@ -103,5 +108,5 @@ fn mlx(options: &Mlx) -> Result<()> {
     process::run(workspace::cargo(["build", "--release", "--package", "tandem-tests"]).args(features))?;
     let mut bench = Command::new(workspace::release_program("bench")?);
     bench.arg("mlx").args(python.iter().flat_map(|python| ["--python".as_ref(), python.as_os_str()]));
-    process::run(bench.env(starter::VARIABLE, model).args(&options.arguments))
+    process::run(bench.env(model::VARIABLE, model).args(&options.arguments))
 }

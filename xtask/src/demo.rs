@@ -6,7 +6,7 @@ use std::process::Command;
 use clap::{Args, ValueEnum};
 
 use crate::error::Result;
-use crate::{mlx, process, starter, workspace};
+use crate::{mlx, model, process, workspace};
 
 /// What `cargo xtask demo` can be told.
 #[derive(Args, Clone, Debug)]
@@ -44,7 +44,7 @@ impl Backend {
 
 /// Runs the command. Serving takes this process's place and ends with Ctrl-C.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let model = starter::fetch()?;
+    let model = model::STARTER.fetch()?;
     if options.backend == Backend::Mlx {
         mlx::run(&mlx::Options::default())?;
     }

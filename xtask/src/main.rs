@@ -7,6 +7,7 @@ mod debian;
 mod demo;
 mod error;
 mod mlx;
+mod model;
 mod parity;
 mod peer;
 #[cfg(test)]
@@ -14,7 +15,6 @@ mod policy;
 mod process;
 mod python;
 mod relay;
-mod starter;
 mod suite;
 mod workspace;
 

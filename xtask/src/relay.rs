@@ -1,9 +1,11 @@
 //! `cargo xtask parity`, `mutants` and `bench quality`: programs of the `tandem-tests` package, built in release.
 
+use std::process::Command;
+
 use clap::Args;
 
 use crate::error::Result;
-use crate::{mlx, process, starter, workspace};
+use crate::{mlx, process, workspace};
 
 /// What is handed on.
 #[derive(Args, Clone, Debug)]
@@ -20,14 +22,18 @@ impl Options {
     }
 }
 
-/// Runs the program `name` with the arguments, and with the starter model's path in its environment. MLX is
-/// built in (and set up first, on Linux) when an argument names it.
-pub(crate) fn run(name: &str, options: &Options) -> Result<()> {
+/// The program `name` with the arguments. MLX is built in (and set up first, on Linux) when an argument names it.
+pub(crate) fn program(name: &str, options: &Options) -> Result<Command> {
     let mut command = workspace::cargo(["run", "--release", "--package", "tandem-tests", "--bin", name]);
     if options.arguments.iter().any(|argument| argument.split(['=', ',']).any(|word| word == "mlx")) {
         mlx::run(&mlx::Options::default())?;
         command.args(["--features", "mlx"]);
     }
-    command.env(starter::VARIABLE, starter::fetch()?).arg("--").args(&options.arguments);
-    process::run(&mut command)
+    command.arg("--").args(&options.arguments);
+    Ok(command)
+}
+
+/// Runs it.
+pub(crate) fn run(name: &str, options: &Options) -> Result<()> {
+    process::run(&mut program(name, options)?)
 }

@@ -1,6 +1,6 @@
 //! The MLX adapter in turns with mlx-lm: one prompt, a few greedy tokens, the same codes with scales in f32.
 //!
-//! mlx-lm runs in a program of its own (`fixtures/starter.py speed`), which loads the model once and then measures
+//! mlx-lm runs in a program of its own (`fixtures/real.py speed`), which loads the model once and then measures
 //! whenever a line asks for it; while ours runs, it waits.
 
 use super::report::{self, Row};
@@ -117,7 +117,7 @@ struct Peer {
 impl Peer {
     fn start(python: &PathBuf, plan: &Plan) -> Result<Self> {
         let mut command = Command::new(python);
-        command.arg(fixtures().join("starter.py")).arg("speed").arg(&plan.model);
+        command.arg(fixtures().join("real.py")).arg("speed").arg(&plan.model);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", python.display()))?;
         match (child.stdin.take(), child.stdout.take()) {

@@ -1,7 +1,7 @@
 //! What differs between two folders of goldens: those that are kept, and those that were made anew.
 
 use super::{
-    Case,
+    Answer, Case, Real,
     case::{Answers, Run},
 };
 use crate::{drive::distance, table};
@@ -49,6 +49,26 @@ impl Change {
         change
     }
 
+    /// Compares the answers of a model with real weights.
+    pub fn between_real(case: &str, old: &Real, new: &Real) -> Self {
+        let mut change = Self { case: case.to_owned(), ..Self::default() };
+        let prompts = old.runs.keys().chain(new.runs.keys().filter(|name| !old.runs.contains_key(*name)));
+        for name in prompts {
+            match (old.runs.get(name), new.runs.get(name)) {
+                (Some(old), Some(new)) if old.prompt == new.prompt && old.tokens == new.tokens => {
+                    change.margin = change.margin.max(distance(&margins(old), &margins(new)));
+                    for (old, new) in
+                        [(&old.best, &new.best), (&old.second, &new.second), (&old.total, &new.total)]
+                    {
+                        change.logit = change.logit.max(distance(old, new));
+                    }
+                }
+                _ => change.runs.push(name.clone()),
+            }
+        }
+        change
+    }
+
     /// The smallest margins of runs that do not keep those of every token.
     fn margin(&mut self, old: &Run, new: &Run) {
         self.margin = match (old.min_margin, new.min_margin) {
@@ -68,6 +88,10 @@ impl Change {
     pub fn is_none(&self) -> bool {
         self.runs.is_empty() && self.margin == 0.0 && self.logit == 0.0
     }
+}
+
+fn margins(answer: &Answer) -> Vec<f32> {
+    answer.best.iter().zip(&answer.second).map(|(best, second)| best - second).collect()
 }
 
 fn same_tokens(old: &Run, new: &Run) -> bool {
@@ -119,6 +143,20 @@ mod tests {
         assert!((change.margin - 0.5).abs() < 1e-5 && (change.logit - 0.25).abs() < 1e-5);
         new.prompt_logits.pop();
         assert_eq!(Change::between(&old, &new).logit, f32::INFINITY);
+    }
+
+    #[test]
+    fn real_answers_are_told_apart_by_tokens_and_logits() {
+        let old = Real::read(&fixtures().join("smollm2")).unwrap();
+        assert!(Change::between_real("smollm2", &old, &old).is_none());
+        let mut new = old.clone();
+        new.runs.get_mut("code").unwrap().best[3] += 0.5;
+        new.runs.get_mut("list").unwrap().total[0] -= 0.25;
+        new.runs.get_mut("story").unwrap().tokens[63] += 1;
+        new.runs.remove("rhyme");
+        let change = Change::between_real("smollm2", &old, &new);
+        assert_eq!(change.runs, ["rhyme", "story"]);
+        assert!((change.margin - 0.5).abs() < 1e-4 && (change.logit - 0.5).abs() < 1e-4);
     }
 
     #[test]

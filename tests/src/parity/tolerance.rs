@@ -1,6 +1,7 @@
 //! How far numbers may be from the goldens, and why: `fixtures/parity.toml`.
 //!
-//! Invariant: whatever is wider than the bar of its backend says why, family by family.
+//! Invariant: whatever is wider than the bar of its backend says why, family by family, and model by model where the
+//! weights are real ones.
 
 use crate::{Result, device::Backend};
 use serde::Deserialize;
@@ -13,6 +14,8 @@ pub struct Tolerances {
     tolerance: Vec<Tolerance>,
     #[serde(default)]
     exception: Vec<Exception>,
+    #[serde(default)]
+    real: Vec<Weights>,
 }
 
 /// What one backend is held to.
@@ -39,6 +42,19 @@ struct Exception {
     families: Vec<String>,
     logit_error: f32,
     reason: String,
+}
+
+/// What one backend is held to with one model's real weights.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Weights {
+    backend: String,
+    /// As the folder of its goldens is called.
+    model: String,
+    /// Largest difference of a logit, and how near to each other two logits must be to change places.
+    pub logit_error: f32,
+    /// Why it is as large as it is.
+    pub reason: String,
 }
 
 impl Tolerances {
@@ -75,12 +91,33 @@ impl Tolerances {
         }
         Ok(tolerance)
     }
+
+    /// The tolerance of a model with real weights on a backend.
+    ///
+    /// # Errors
+    /// None is stated, or several are.
+    pub fn of_real(&self, backend: Backend, model: &str) -> Result<&Weights> {
+        let name = backend.to_string();
+        let names = |it: &&Weights| it.backend == name && it.model == model;
+        match &self.real.iter().filter(names).collect::<Vec<_>>()[..] {
+            [one] => Ok(one),
+            found => Err(format!("tolerances for {name} and model {model}: {}", found.len()).into()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixtures;
+
+    const REAL: &str = r#"
+        [[real]]
+        backend = "mlx"
+        model = "smollm2"
+        logit_error = 2e-3
+        reason = "three"
+    "#;
 
     const TEXT: &str = r#"
         [[tolerance]]
@@ -114,10 +151,22 @@ mod tests {
     }
 
     #[test]
+    fn real_weights_have_one_bar_for_each_backend() {
+        let tolerances = |text: String| Tolerances::parse(&text).unwrap();
+        let once = tolerances(format!("{TEXT}{REAL}"));
+        assert_eq!(once.of_real(Backend::Mlx, "smollm2").unwrap().logit_error, 2e-3);
+        assert!(
+            once.of_real(Backend::Cpu, "smollm2").is_err() && once.of_real(Backend::Mlx, "llama").is_err()
+        );
+        assert!(tolerances(format!("{TEXT}{REAL}{REAL}")).of_real(Backend::Mlx, "smollm2").is_err());
+    }
+
+    #[test]
     fn the_stated_bars_are_those_of_the_project() {
         let tolerances = Tolerances::read(&fixtures().join("parity.toml")).unwrap();
         assert!(tolerances.of(Backend::Cpu, "any").unwrap().logit_error <= 2e-4);
         assert!(tolerances.of(Backend::Mlx, "any").unwrap().logit_error <= 1e-5);
         assert!(tolerances.exception.iter().all(|it| it.reason.len() > 40 && it.logit_error <= 1e-4));
+        assert!(tolerances.real.iter().all(|it| it.reason.len() > 40 && it.logit_error <= 2e-4));
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::report::Outcome;
 use super::tally;
 use crate::error::Result;
-use crate::{debian, mlx, process, starter, workspace};
+use crate::{debian, mlx, model, process, workspace};
 
 /// The target of the machines that MLX is made for.
 const MACOS: &str = "aarch64-apple-darwin";
@@ -97,7 +97,7 @@ fn tests(quick: bool) -> Result<Outcome> {
         workspace::cargo(["test", "--no-fail-fast", "--lib", "--bins", "--tests", "--workspace"]);
     command.args(TESTED_APART.iter().flat_map(|package| ["--exclude", package]));
     if !quick {
-        command.args(["--features", "tandem-tests/starter"]).env(starter::VARIABLE, starter::fetch()?);
+        command.args(["--features", "tandem-tests/starter"]).env(model::VARIABLE, model::STARTER.fetch()?);
     }
     tested(&mut command)
 }
@@ -174,7 +174,7 @@ fn mlx_tests(_quick: bool) -> Result<Outcome> {
 /// The cross-crate tests with `mlx` in their name; those named for both backends ran in the step `tests`.
 fn mlx_end_to_end(_quick: bool) -> Result<Outcome> {
     let mut command = workspace::cargo(["test", "--no-fail-fast", "--package", "tandem-tests"]);
-    command.args(["--features", "mlx,starter"]).env(starter::VARIABLE, starter::fetch()?);
+    command.args(["--features", "mlx,starter"]).env(model::VARIABLE, model::STARTER.fetch()?);
     tested(with_mlx(&mut command).args(["mlx", "--", "--skip", "cpu", "--test-threads=1"]))
 }
 
