@@ -18,6 +18,7 @@ use tandem_tests::{
     device::Backend,
     drive::{Logits, distance},
     fixtures,
+    parity::{Case, Tolerances},
 };
 
 const RANK: usize = 3;
@@ -168,6 +169,44 @@ fn from_merged(backend: Backend, name: &str) -> f32 {
     let far = |a: &[Logits], b: &[Logits]| a.iter().zip(b).map(|(a, b)| distance(a, b)).fold(0.0, f32::max);
     assert!(far(&bare, &expected) > 0.1, "{name}: the adapter does nothing");
     far(&got, &expected)
+}
+
+/// An adapter in mlx-lm's own files gives mlx-lm's own numbers.
+fn hold_to_mlx_lm(backend: Backend) {
+    let folder = fixtures().join("adapter");
+    let read = |name| fs::read(folder.join(name)).unwrap();
+    let (config, tensors, goldens) =
+        (read("adapter_config.json"), read("adapters.safetensors"), read("goldens.safetensors"));
+    let adapter = Adapter::read(&config, File { name: "adapters.safetensors", bytes: &tensors }).unwrap();
+    let case = Case::read(&fixtures().join("tiny/llama")).unwrap();
+    let tolerance =
+        Tolerances::read(&fixtures().join("parity.toml")).unwrap().of(backend, &case.family).unwrap();
+    let device = backend.open().unwrap();
+    let mut session = Model::read("llama").load(&device, Precision::Exact);
+    let set = session.mount(&[&adapter]).unwrap();
+    let got = alone(&mut session, &device, &case.run("p24").unwrap().prompt, set);
+    let goldens = SafeTensors::deserialize(&goldens).unwrap();
+    let expected = goldens.tensor("logits_prompt24").unwrap();
+    let expected = expected.data().chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap()));
+    let far = distance(&got.concat(), &expected.collect::<Vec<_>>());
+    assert!(far <= tolerance.logit_error, "{far}");
+    assert!(distance(&got.concat(), &case.prompt_logits.concat()) > 0.1);
+}
+
+#[test]
+fn fake_adds_what_mlx_lm_does() {
+    hold_to_mlx_lm(Backend::Fake);
+}
+
+#[test]
+fn cpu_adds_what_mlx_lm_does() {
+    hold_to_mlx_lm(Backend::Cpu);
+}
+
+#[cfg(feature = "mlx")]
+#[test]
+fn mlx_adds_what_mlx_lm_does() {
+    hold_to_mlx_lm(Backend::Mlx);
 }
 
 /// Both round sums of the same products otherwise; logits of these models reach 15.

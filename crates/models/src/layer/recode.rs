@@ -21,6 +21,8 @@ pub(crate) struct Recoding {
 }
 
 impl Recoding {
+    /// Nothing is coded yet.
+    ///
     /// # Errors
     /// A format that devices do not take.
     pub(crate) fn new(format: Affine) -> Result<Self> {
