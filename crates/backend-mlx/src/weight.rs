@@ -98,15 +98,16 @@ impl Planes {
         }
     }
 
-    /// `[rows, 1, 1, inputs]` times chosen matrices: `[rows, choices, 1, outputs]`.
-    fn gathered(&self, x: &Array, choice: &Array) -> Outcome<Array> {
+    /// `[rows, 1, 1, inputs]` times chosen matrices: `[rows, choices, 1, outputs]`; or `[pairs, 1, inputs]` times one matrix
+    /// each, where choices are `sorted`.
+    fn gathered(&self, x: &Array, choice: &Array, sorted: bool) -> Outcome<Array> {
         match self {
-            Self::Dense { columns, .. } => ops::gather_mm(x, stacked(columns)?, None, choice, None),
+            Self::Dense { columns, .. } => ops::gather_mm(x, stacked(columns)?, None, choice, sorted),
             Self::Affine { codes, scales, biases, format } => {
                 let (group, bits) = parameters(*format);
                 let biases = stacked(biases)?;
                 let (codes, scales) = (stacked(codes)?, stacked(scales)?);
-                ops::gather_qmm(x, codes, scales, &biases, None, choice, true, group, bits, None)
+                ops::gather_qmm(x, codes, scales, &biases, None, choice, true, group, bits, sorted)
             }
         }
     }
@@ -251,10 +252,31 @@ pub(crate) fn gather_linear(mlx: &Mlx, x: &Tensor, weight: &Linear, choice: &Ten
         if matrix.extents.inputs == 0 {
             return zeros(x.dtype(), &extents);
         }
-        let (array, choice) = (array.expand_dims_axes(&[1, 2])?, choice.array()?);
-        let product = outputs(matrix, |planes| planes.gathered(&array, &choice))?;
+        let choice = choice.array()?;
+        let product = if choice.size() < SORTED_PAIRS {
+            let array = array.expand_dims_axes(&[1, 2])?;
+            outputs(matrix, |planes| planes.gathered(&array, &choice, false))?
+        } else {
+            by_expert(matrix, array, &choice)?
+        };
         product.reshape(&extents)?.as_dtype(native(x.dtype()))
     })
+}
+
+/// Pairs of a row and an expert from which on they are brought together by expert, as mlx-lm does: MLX's kernels for GPUs
+/// then read each matrix once for all of its rows. On a CPU both ways take the same time and give the same bits (8 experts
+/// of 512 x 1024 in 4 bits: 109 against 111 ms for 128 pairs, 434 against 421 for 512).
+const SORTED_PAIRS: usize = 64;
+
+/// `[rows, inputs]` times chosen matrices, sorted by matrix for the product: `[pairs, 1, outputs]` in order of rows.
+fn by_expert(matrix: &Matrix, x: &Array, choice: &Array) -> Outcome<Array> {
+    let choices = Array::from_int(choice.dim(1));
+    let flat = choice.reshape(&[-1])?;
+    let order = ops::argsort_axis(&flat, 0)?.as_dtype(native(Dtype::I32))?;
+    let rows = x.take_axis(order.floor_divide(choices)?, 0)?.expand_dims(1)?;
+    let sorted = flat.take_axis(&order, 0)?;
+    let product = outputs(matrix, |planes| planes.gathered(&rows, &sorted, true))?;
+    product.take_axis(ops::argsort_axis(&order, 0)?, 0)
 }
 
 /// The outputs of all parts, one after the other along the last axis.

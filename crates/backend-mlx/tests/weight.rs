@@ -80,6 +80,42 @@ fn parts_of_many_formats_keep_their_order() -> Result<()> {
     )
 }
 
+/// Few pairs of a row and an expert go through the product in their own order, many sorted by expert.
+#[test]
+fn experts_of_many_rows_are_those_of_each_row() -> Result<()> {
+    const EXPERTS: usize = 5;
+    let device = open(Options::default())?;
+    let stack = |outputs, seed| {
+        device.reshape(&sample(&device, EXPERTS * outputs, seed)?, &[EXPERTS, outputs, INPUTS])
+    };
+    let codes = device.quantize(&stack(3, 1)?, Affine { bits: 4, group: 32 })?;
+    let (coded, plain) = (device.dequantize(&codes)?.to_vec::<f32>()?, stack(2, 2)?.to_vec::<f32>()?);
+    let weight = device.prepare_linear(&[Weight::Affine(codes), Weight::Dense(stack(2, 2)?)])?;
+    for (rows, choices) in [(9, 7), (32, 2), (45, 2), (64, 1)] {
+        let x = sample(&device, rows, 9)?;
+        // Not in order, and the last expert has no row.
+        let chosen: Vec<i32> = (0..rows * choices).map(|i| (i * 7 % 11 % (EXPERTS - 1)) as i32).collect();
+        let choice = device.upload_i32(&chosen, &[rows, choices])?;
+        let got = device.gather_linear(&x, &weight, &choice, Precision::Exact)?.to_vec::<f32>()?;
+        let x = x.to_vec::<f32>()?;
+        let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>();
+        let expected: Vec<f32> = chosen
+            .iter()
+            .enumerate()
+            .flat_map(|(pair, &expert)| {
+                let x = &x[pair / choices * INPUTS..][..INPUTS];
+                let matrix = |of: &[f32], outputs: usize| -> Vec<f32> {
+                    let size = outputs * INPUTS;
+                    of[expert as usize * size..][..size].chunks(INPUTS).map(|w| dot(x, w)).collect()
+                };
+                [matrix(&coded, 3), matrix(&plain, 2)].concat()
+            })
+            .collect();
+        near(&got, &expected);
+    }
+    Ok(())
+}
+
 #[test]
 fn the_prepared_form_is_the_only_copy() -> Result<()> {
     let device = open(Options::default())?;
