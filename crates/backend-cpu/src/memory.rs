@@ -49,6 +49,12 @@ macro_rules! elements {
 }
 elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, f16, bf16);
 
+/// The bytes of numbers, to write.
+pub(crate) fn bytes_mut<T: Element>(xs: &mut [T]) -> &mut [u8] {
+    // SAFETY: the elements have no padding, any bytes are valid ones, and the slice is exclusively borrowed.
+    unsafe { std::slice::from_raw_parts_mut(xs.as_mut_ptr().cast(), size_of_val(xs)) }
+}
+
 /// Bytes in use and kept, as capacities (what was taken from the system).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

@@ -115,6 +115,16 @@ pub(crate) trait Real: Number {
     /// Sixteen, widened.
     fn load<S: Simd>(simd: S, from: &[Self; LANES]) -> S::Lanes;
 
+    /// Whether loading 32 as those with even and those with odd indices is cheaper than in order.
+    const DEALT: bool = false;
+
+    /// 32, widened: those with even indices, then those with odd ones.
+    #[inline(always)]
+    fn load_dealt<S: Simd>(simd: S, from: &[Self; 2 * LANES]) -> [S::Lanes; 2] {
+        let halves = from.as_chunks().0;
+        simd.deal(Self::load(simd, &halves[0]), Self::load(simd, &halves[1]))
+    }
+
     /// Sixteen, rounded.
     fn store<S: Simd>(simd: S, to: &mut [Self; LANES], x: S::Lanes);
 
@@ -137,7 +147,7 @@ pub(crate) trait Real: Number {
 }
 
 macro_rules! reals {
-    ($($real:ident $dtype:ident $to:expr, $from:expr, $load:ident, $store:ident;)*) => {$(
+    ($($real:ident $dtype:ident $to:expr, $from:expr, $load:ident, $store:ident { $($own:tt)* })*) => {$(
         impl Number for $real {
             const DTYPE: Dtype = Dtype::$dtype;
 
@@ -163,6 +173,8 @@ macro_rules! reals {
         }
 
         impl Real for $real {
+            $($own)*
+
             #[inline(always)]
             fn load<S: Simd>(simd: S, from: &[Self; LANES]) -> S::Lanes {
                 simd.$load(from)
@@ -176,9 +188,16 @@ macro_rules! reals {
     )*};
 }
 reals! {
-    f32 F32 std::convert::identity, std::convert::identity, load, store;
-    f16 F16 f16::to_f32, f16::from_f32, load_f16, store_f16;
-    bf16 Bf16 bf16::to_f32, bf16::from_f32, load_bf16, store_bf16;
+    f32 F32 std::convert::identity, std::convert::identity, load, store {}
+    f16 F16 f16::to_f32, f16::from_f32, load_f16, store_f16 {}
+    bf16 Bf16 bf16::to_f32, bf16::from_f32, load_bf16, store_bf16 {
+        const DEALT: bool = true;
+
+        #[inline(always)]
+        fn load_dealt<S: Simd>(simd: S, from: &[Self; 2 * LANES]) -> [S::Lanes; 2] {
+            simd.load_bf16_dealt(from)
+        }
+    }
 }
 
 /// Runs an expression with a type name bound to the host type of any dtype.

@@ -26,12 +26,28 @@ use portable::Portable;
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
 
+/// Bytes of sixteen words.
+pub(crate) const LINE: usize = 64;
+
+/// The largest number that products with bytes take: two digits, the higher one within 127 and worth 128 times the
+/// lower one, which is within -64 and 63.
+pub(crate) const MOST: f32 = 127.0 * 128.0;
+
+/// 64 numbers in the two halves that an instruction set multiplies with.
+pub(crate) type Digits = [[u32; LANES]; 2];
+
 /// Instructions on vectors of [`LANES`] floats; see the [module](self).
 pub(crate) trait Simd: Copy + Send + Sync {
     /// A vector.
     type Lanes: Copy;
     /// A truth value for each lane.
     type Mask: Copy;
+    /// Sixteen i32.
+    type Ints: Copy;
+    /// Sixteen words of four bytes, as [`Simd::dot`] takes them.
+    type Words: Copy;
+    /// Sixteen running sums of products with bytes.
+    type Dots: Copy;
     /// Whether 32 vectors fit the registers; else 8.
     const WIDE: bool;
 
@@ -43,6 +59,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn load_f16(self, from: &[f16; LANES]) -> Self::Lanes;
     /// Sixteen floats, widened.
     fn load_bf16(self, from: &[bf16; LANES]) -> Self::Lanes;
+    /// 32 floats, widened: those with even indices, then those with odd ones.
+    fn load_bf16_dealt(self, from: &[bf16; 2 * LANES]) -> [Self::Lanes; 2];
     /// Sixteen bytes as numbers.
     fn load_u8(self, from: &[u8; LANES]) -> Self::Lanes;
     /// Sixteen signed bytes as numbers.
@@ -93,12 +111,58 @@ pub(crate) trait Simd: Copy + Send + Sync {
 
     /// The sum of the lanes, by the module's tree.
     fn sum(self, x: Self::Lanes) -> f32;
+    /// The first two levels of four vectors' sums: lanes `4 b .. 4 b + 4` hold what is left of vector `b`.
+    fn begin_sums(self, xs: &[Self::Lanes; 4]) -> Self::Lanes;
+    /// The other levels: lane `4 b + i` is the sum of what lanes `4 b .. 4 b + 4` of vector `i` hold.
+    fn end_sums(self, xs: &[Self::Lanes; 4]) -> Self::Lanes;
     /// Lane `i` of the result is the [`Simd::sum`] of vector `i`.
-    fn sums(self, xs: &[Self::Lanes; LANES]) -> Self::Lanes;
+    #[inline(always)]
+    fn sums(self, xs: &[Self::Lanes; LANES]) -> Self::Lanes {
+        let mut four = [xs[0]; 4];
+        for (i, four) in four.iter_mut().enumerate() {
+            *four = self.begin_sums(&[xs[i], xs[i + 4], xs[i + 8], xs[i + 12]]);
+        }
+        self.end_sums(&four)
+    }
     /// Lane `i` of vector `j` of the result is lane `j` of vector `i`.
     fn transpose(self, xs: &[Self::Lanes; LANES]) -> [Self::Lanes; LANES];
     /// The largest lane; some lane where one is NaN.
     fn largest(self, x: Self::Lanes) -> f32;
+
+    // ---- exact products of bytes ----
+
+    /// Sixteen words.
+    fn words(self, from: &[u8; LINE]) -> Self::Words;
+    /// The same word in every lane.
+    fn repeat(self, word: u32) -> Self::Ints;
+    /// Nothing summed yet.
+    fn no_dots(self) -> Self::Dots;
+    /// Adds to each lane the products of its word's bytes with four numbers. `by` is [`Simd::digits`] of these, in
+    /// every lane where all words meet the same.
+    fn dot(self, sums: Self::Dots, words: Self::Words, by: [Self::Ints; 2]) -> Self::Dots;
+    /// The sums less some, in this order made floats.
+    fn total(self, sums: Self::Dots, less: Self::Ints) -> Self::Lanes;
+    /// Integral floats of at most [`MOST`] as `dot` takes them: words `k` of both are those of numbers `4 k .. 4 k + 4`.
+    fn digits(self, xs: &[Self::Lanes; 4]) -> Digits;
+    /// The first in lanes 0 to 7, the second in the others.
+    fn halves(self, first: Self::Lanes, second: Self::Lanes) -> Self::Lanes;
+    /// The same of integers.
+    fn int_halves(self, first: Self::Ints, second: Self::Ints) -> Self::Ints;
+    /// The lanes with even indices of both, then those with odd ones.
+    fn deal(self, a: Self::Lanes, b: Self::Lanes) -> [Self::Lanes; 2];
+    /// Undoes [`Simd::deal`].
+    fn zip(self, even: Self::Lanes, odd: Self::Lanes) -> [Self::Lanes; 2];
+    /// The bits of sixteen words.
+    fn load_bits(self, from: &[u8; LINE]) -> Self::Lanes;
+    /// Each byte with its highest bit turned over.
+    fn flip(self, x: Self::Lanes) -> Self::Lanes;
+    /// Writes the bits of sixteen words.
+    fn store_bits(self, to: &mut [u8; LINE], x: Self::Lanes);
+    /// Words of which each holds four rows' bytes of one column: lane `4 q + r` of vector `j` is that of column
+    /// `16 q + 4 j + r`.
+    fn weave(self, rows: [&[u8; LINE]; 4], to: &mut [[u8; LINE]; 4]);
+    /// Four vectors in the order that [`Simd::weave`] leaves, each of sixteen columns again.
+    fn unweave(self, xs: [Self::Lanes; 4]) -> [Self::Lanes; 4];
 
     /// Runs a kernel in a function of its own, so that the one it is called from stays of a size that compiles well.
     fn apart<K: Kernel>(self, kernel: K) -> K::Output;

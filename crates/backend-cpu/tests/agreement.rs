@@ -9,8 +9,9 @@ use std::num::NonZeroUsize;
 use tandem_backend_cpu::isa::Isa;
 use tandem_backend_cpu::{Options, open};
 use tandem_contracts::tensor::{
-    Activation, Affine, Attend, Binary, Convolution, Device, Dtype, Plane, Quantized, Recurred, Reduce,
-    Result, Rope, RowSpan, Rule, Run, Scan, StateSpan, Tensor, TurboBook, TurboKeys, TurboValues, Unary,
+    Activation, Affine, Attend, Binary, Convolution, Device, Dtype, Plane, Precision, Quantized, Recurred,
+    Reduce, Result, Rope, RowSpan, Rule, Run, Scan, StateSpan, Tensor, TurboBook, TurboKeys, TurboValues,
+    Unary,
 };
 
 /// The portable device on one thread first, which the others are held to.
@@ -187,15 +188,16 @@ fn attention_over_codes() {
     let devices = devices();
     let shape = (1usize..300, 1usize..4, 1usize..4, prop::sample::select(vec![64usize, 128]));
     let bits = (prop::sample::select(vec![3u8, 4, 6, 8]), prop::sample::select(vec![2u8, 4, 5, 8]));
-    let strategy = (shape, bits, dtype(), any::<u64>());
-    run(16, strategy, |((length, shared, group, width), (bits, key_bits), dtype, seed)| {
+    let precision = prop::sample::select(vec![Precision::Exact, Precision::Fast]);
+    let strategy = (shape, bits, dtype(), precision, any::<u64>());
+    run(32, strategy, |((length, shared, group, width), (bits, key_bits), dtype, precision, seed)| {
         let plane = |device: &Device, seed| tensor(device, seed, &[1, shared, length, width], dtype);
         let runs = [Run { row: 0, column: 0, positions: 0..length }];
         let queries = if seed % 2 == 0 { 1 } else { length.min(5) };
         let attend = |device: &Device, keys: Plane<'_>, values: Plane<'_>| {
             let q = tensor(device, seed ^ 3, &[queries, shared * group, width], Dtype::F32)?;
             let span = RowSpan { queries: 0..queries, position: length - queries, keys, values, runs: &runs };
-            device.attend(&q, &[span], &Attend::causal(0.1))
+            device.attend(&q, &[span], &Attend { precision, ..Attend::causal(0.1) })
         };
         agree(&devices, |device| {
             let format = Affine { bits, group: 32 };

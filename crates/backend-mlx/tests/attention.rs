@@ -107,12 +107,12 @@ fn attends(case: &Case) -> Result<f32> {
     let q = sample(&device, &[tokens, QUERY_HEADS, WIDTH], 3)?;
     let sinks = sample(&device, &[QUERY_HEADS], 4)?;
     let how = Attend {
-        scale: 0.5,
         causal: case.causal,
         window: case.window,
         keep: case.window.map_or(0, |window| case.rows.len() % window),
         sinks: case.sinks.then_some(&sinks),
         soft_cap: case.soft_cap,
+        ..Attend::causal(0.5)
     };
     farthest(&device.attend(&q, &spans, &how)?, &fused::attend(&device, &q, &spans, &how)?)
 }

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, error::Error, num::NonZeroUsize, rc::Rc, time::
 use tandem_backend_cpu::Options;
 use tandem_contracts::{
     model::Slot,
-    tensor::{Affine, Attend, Device, Dtype, Tensor},
+    tensor::{Affine, Attend, Device, Dtype, Precision, Tensor},
 };
 use tandem_kv::{
     Blueprint, Kind, LayerShape,
@@ -163,8 +163,9 @@ impl Candidate {
         write(&mut self.rows, &keys, &values)?;
         let views = (0..LAYERS).map(|layer| self.rows.views(layer)).collect::<Result<Vec<_>, _>>()?;
         let clock = Clock::start(threads);
+        let how = Attend { precision: Precision::Fast, ..Attend::causal(0.125) };
         for view in (0..ATTENDED).flat_map(|_| views.iter().flatten()) {
-            device.attend(&q, &[view.span(0..1)], &Attend::causal(0.125))?;
+            device.attend(&q, &[view.span(0..1)], &how)?;
         }
         let seconds = clock.seconds();
         self.extra = device.memory().peak.saturating_sub(before);

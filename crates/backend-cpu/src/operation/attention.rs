@@ -16,8 +16,10 @@
 //! result  = o * (1 / l)
 //! ```
 //!
-//! Codes are read as f32: `fma(scale, code, bias)` of affine ones, `(code + zero) * scale` of TurboQuant's keys and
-//! `level * scale` of its values, whose result is then turned back: the Hadamard transform, then the signs.
+//! In `exact` codes are read as f32: `fma(scale, code, bias)` of affine ones, `(code + zero) * scale` of TurboQuant's
+//! keys and `level * scale` of its values, whose result is then turned back: the Hadamard transform, then the signs. In
+//! `fast` scores and `o_b` over codes are of exact integer products, as the port states
+//! ([`tandem_contracts::tensor::attention`]); the rest is the same.
 //!
 //! A block or segment without any score above `-inf` is passed over. Nothing else enters, so a query's bits
 //! depend on its own row alone: not on storage, company, chunks, threads or instruction set.
@@ -68,9 +70,12 @@ pub(crate) fn attend(
     if draft.layout.elements() == 0 {
         return Ok(device.finish(draft));
     }
-    let queries = Queries::new(device, q, how.scale)?;
+    let mut queries = Queries::new(device, q, how.scale)?;
     let sources: Vec<[Source<'_>; 2]> =
-        stored.iter().map(|pair| [pair[0].source(), pair[1].source()]).collect();
+        stored.iter().map(|pair| [0, 1].map(|side| pair[side].source(how.precision))).collect();
+    if sources.iter().any(|[keys, _]| keys.integral().is_some()) {
+        queries.count(device)?;
+    }
     let mut units = Vec::new();
     for (row, [keys, values]) in rows.iter().zip(&sources) {
         unit::cut(row, (keys, values), (heads, how), &mut units);

@@ -1,6 +1,13 @@
 //! Vectors as two 256-bit registers.
 
-use super::{Kernel, LANES, Simd};
+mod eight;
+
+use super::portable::pairs;
+use super::{Digits, Kernel, LANES, LINE, Simd};
+use eight::{
+    add_halves, add_pairs, add_singles, deal_eight, look_up_eight, narrow_bf16, power, transpose_eight,
+    widen_bf16, zip_eight,
+};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -10,6 +17,9 @@ pub(super) struct Avx2(());
 
 /// The lower and the upper eight lanes.
 type Pair = (__m256, __m256);
+
+/// The lower and the upper eight integers.
+type Integers = (__m256i, __m256i);
 
 /// Runs a kernel with AVX2.
 ///
@@ -46,6 +56,10 @@ macro_rules! lanes {
 impl Simd for Avx2 {
     type Lanes = Pair;
     type Mask = Pair;
+    type Ints = Integers;
+    /// Even bytes, then odd ones, as 16-bit numbers.
+    type Words = [Integers; 2];
+    type Dots = Integers;
     const WIDE: bool = false;
 
     lanes! {
@@ -97,6 +111,19 @@ impl Simd for Avx2 {
         unsafe {
             let (low, high) = (from.as_ptr().cast(), from[8..].as_ptr().cast());
             (widen_bf16(_mm_loadu_si128(low)), widen_bf16(_mm_loadu_si128(high)))
+        }
+    }
+
+    #[inline(always)]
+    fn load_bf16_dealt(self, from: &[bf16; 2 * LANES]) -> [Pair; 2] {
+        // SAFETY: each half reads 32 of the array's 64 bytes.
+        unsafe {
+            let low = _mm256_loadu_si256(from.as_ptr().cast());
+            let high = _mm256_loadu_si256(from[LANES..].as_ptr().cast());
+            let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            let even = (_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high));
+            let odd = (_mm256_and_si256(low, upper), _mm256_and_si256(high, upper));
+            [even, odd].map(|half| (_mm256_castsi256_ps(half.0), _mm256_castsi256_ps(half.1)))
         }
     }
 
@@ -182,6 +209,158 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn words(self, from: &[u8; LINE]) -> [Integers; 2] {
+        // SAFETY: each half reads 32 of the array's 64 bytes.
+        unsafe {
+            let low = _mm256_loadu_si256(from.as_ptr().cast());
+            let high = _mm256_loadu_si256(from[32..].as_ptr().cast());
+            let even = _mm256_set1_epi32(0x00ff_00ff);
+            [
+                (_mm256_and_si256(low, even), _mm256_and_si256(high, even)),
+                (_mm256_srli_epi16::<8>(low), _mm256_srli_epi16::<8>(high)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn repeat(self, word: u32) -> Integers {
+        // SAFETY: a token exists only where the machine has the instructions.
+        let half = unsafe { _mm256_set1_epi32(word as i32) };
+        (half, half)
+    }
+
+    #[inline(always)]
+    fn no_dots(self) -> Integers {
+        self.repeat(0)
+    }
+
+    #[inline(always)]
+    fn dot(self, sums: Integers, words: [Integers; 2], by: [Integers; 2]) -> Integers {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            let low = _mm256_add_epi32(
+                _mm256_madd_epi16(words[0].0, by[0].0),
+                _mm256_madd_epi16(words[1].0, by[1].0),
+            );
+            let high = _mm256_add_epi32(
+                _mm256_madd_epi16(words[0].1, by[0].1),
+                _mm256_madd_epi16(words[1].1, by[1].1),
+            );
+            (_mm256_add_epi32(sums.0, low), _mm256_add_epi32(sums.1, high))
+        }
+    }
+
+    #[inline(always)]
+    fn total(self, sums: Integers, less: Integers) -> Pair {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            (
+                _mm256_cvtepi32_ps(_mm256_sub_epi32(sums.0, less.0)),
+                _mm256_cvtepi32_ps(_mm256_sub_epi32(sums.1, less.1)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn digits(self, xs: &[Pair; 4]) -> Digits {
+        let mut numbers = [0; LINE];
+        for (numbers, x) in numbers.chunks_exact_mut(LANES).zip(xs) {
+            // SAFETY: each half writes 32 of the 64 bytes of sixteen numbers.
+            unsafe {
+                _mm256_storeu_si256(numbers.as_mut_ptr().cast(), _mm256_cvtps_epi32(x.0));
+                _mm256_storeu_si256(numbers[8..].as_mut_ptr().cast(), _mm256_cvtps_epi32(x.1));
+            }
+        }
+        pairs(&numbers)
+    }
+
+    #[inline(always)]
+    fn halves(self, first: Pair, second: Pair) -> Pair {
+        (first.0, second.1)
+    }
+
+    #[inline(always)]
+    fn int_halves(self, first: Integers, second: Integers) -> Integers {
+        (first.0, second.1)
+    }
+
+    #[inline(always)]
+    fn deal(self, a: Pair, b: Pair) -> [Pair; 2] {
+        let (low, high) = (deal_eight(a.0, a.1), deal_eight(b.0, b.1));
+        [(low.0, high.0), (low.1, high.1)]
+    }
+
+    #[inline(always)]
+    fn zip(self, even: Pair, odd: Pair) -> [Pair; 2] {
+        [zip_eight(even.0, odd.0), zip_eight(even.1, odd.1)]
+    }
+
+    #[inline(always)]
+    fn load_bits(self, from: &[u8; LINE]) -> Pair {
+        // SAFETY: each half reads 32 of the array's 64 bytes.
+        unsafe { (_mm256_loadu_ps(from.as_ptr().cast()), _mm256_loadu_ps(from[32..].as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn flip(self, x: Pair) -> Pair {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            let highest = _mm256_castsi256_ps(_mm256_set1_epi8(i8::MIN));
+            (_mm256_xor_ps(x.0, highest), _mm256_xor_ps(x.1, highest))
+        }
+    }
+
+    #[inline(always)]
+    fn store_bits(self, to: &mut [u8; LINE], x: Pair) {
+        // SAFETY: each half writes 32 of the array's 64 bytes.
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr().cast(), x.0);
+            _mm256_storeu_ps(to[32..].as_mut_ptr().cast(), x.1);
+        }
+    }
+
+    #[inline(always)]
+    fn weave(self, rows: [&[u8; LINE]; 4], to: &mut [[u8; LINE]; 4]) {
+        for half in [0, 32] {
+            // SAFETY: each half reads and writes 32 of the arrays' 64 bytes.
+            unsafe {
+                let [a, b, c, d] = rows.map(|row| _mm256_loadu_si256(row[half..].as_ptr().cast()));
+                let (ab, cd) = (_mm256_unpacklo_epi8(a, b), _mm256_unpacklo_epi8(c, d));
+                _mm256_storeu_si256(to[0][half..].as_mut_ptr().cast(), _mm256_unpacklo_epi16(ab, cd));
+                _mm256_storeu_si256(to[1][half..].as_mut_ptr().cast(), _mm256_unpackhi_epi16(ab, cd));
+                let (ab, cd) = (_mm256_unpackhi_epi8(a, b), _mm256_unpackhi_epi8(c, d));
+                _mm256_storeu_si256(to[2][half..].as_mut_ptr().cast(), _mm256_unpacklo_epi16(ab, cd));
+                _mm256_storeu_si256(to[3][half..].as_mut_ptr().cast(), _mm256_unpackhi_epi16(ab, cd));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unweave(self, xs: [Pair; 4]) -> [Pair; 4] {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            [
+                (
+                    _mm256_permute2f128_ps::<0x20>(xs[0].0, xs[1].0),
+                    _mm256_permute2f128_ps::<0x20>(xs[2].0, xs[3].0),
+                ),
+                (
+                    _mm256_permute2f128_ps::<0x31>(xs[0].0, xs[1].0),
+                    _mm256_permute2f128_ps::<0x31>(xs[2].0, xs[3].0),
+                ),
+                (
+                    _mm256_permute2f128_ps::<0x20>(xs[0].1, xs[1].1),
+                    _mm256_permute2f128_ps::<0x20>(xs[2].1, xs[3].1),
+                ),
+                (
+                    _mm256_permute2f128_ps::<0x31>(xs[0].1, xs[1].1),
+                    _mm256_permute2f128_ps::<0x31>(xs[2].1, xs[3].1),
+                ),
+            ]
+        }
+    }
+
+    #[inline(always)]
     fn apart<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe { apart(kernel) }
@@ -205,8 +384,20 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn sums(self, xs: &[Pair; LANES]) -> Pair {
-        (eight_sums(xs, 0), eight_sums(xs, 8))
+    fn begin_sums(self, xs: &[Pair; 4]) -> Pair {
+        // Lane i with i + 8, then with i + 4: two vectors' halves side by side.
+        let mut eight = [xs[0].0; 4];
+        for (eight, x) in eight.iter_mut().zip(xs) {
+            // SAFETY: a token exists only where the machine has the instructions.
+            *eight = unsafe { _mm256_add_ps(x.0, x.1) };
+        }
+        (add_halves(eight[0], eight[1]), add_halves(eight[2], eight[3]))
+    }
+
+    #[inline(always)]
+    fn end_sums(self, xs: &[Pair; 4]) -> Pair {
+        let low = add_singles(add_pairs(xs[0].0, xs[1].0), add_pairs(xs[2].0, xs[3].0));
+        (low, add_singles(add_pairs(xs[0].1, xs[1].1), add_pairs(xs[2].1, xs[3].1)))
     }
 
     #[inline(always)]
@@ -239,99 +430,5 @@ impl Simd for Avx2 {
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         }
-    }
-}
-
-/// 2^n for integral `n` in the range of normal numbers. Called with a token at hand, as all that follow.
-#[inline(always)]
-fn power(n: __m256) -> __m256 {
-    // SAFETY: a token exists only where the machine has the instructions.
-    unsafe {
-        let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-        _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
-    }
-}
-
-/// Entries of a table at the lowest four bits of a word shifted by each of eight distances.
-#[inline(always)]
-fn look_up_eight(table: Pair, word: u32, shifts: &[u32]) -> __m256 {
-    debug_assert_eq!(shifts.len(), 8);
-    // SAFETY: a token exists only where the machine has the instructions, and there are eight distances.
-    unsafe {
-        let shifts = _mm256_loadu_si256(shifts.as_ptr().cast());
-        let indices = _mm256_srlv_epi32(_mm256_set1_epi32(word as i32), shifts);
-        let low = _mm256_permutevar8x32_ps(table.0, indices);
-        let high = _mm256_permutevar8x32_ps(table.1, indices);
-        // The fourth bit, where blending looks for it.
-        _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(indices)))
-    }
-}
-
-/// Eight words as the upper halves of floats.
-#[inline(always)]
-fn widen_bf16(words: __m128i) -> __m256 {
-    // SAFETY: a token exists only where the machine has the instructions.
-    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(words))) }
-}
-
-/// The upper halves of floats, rounded to nearest even, in the lower halves of the lanes.
-#[inline(always)]
-fn narrow_bf16(x: __m256) -> __m256i {
-    // SAFETY: a token exists only where the machine has the instructions.
-    unsafe {
-        let bits = _mm256_castps_si256(x);
-        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-        let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
-        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
-        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
-        _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan))
-    }
-}
-
-/// The sums of eight vectors from `first` on.
-#[inline(always)]
-fn eight_sums(xs: &[Pair; LANES], first: usize) -> __m256 {
-    // SAFETY: a token exists only where the machine has the instructions.
-    let mut four = [unsafe { _mm256_setzero_ps() }; 4];
-    for (i, four) in four.iter_mut().enumerate() {
-        let (x, y) = (xs[first + i], xs[first + i + 4]);
-        // Lane i with i + 8, then with i + 4: two vectors' halves side by side.
-        // SAFETY: as above.
-        *four = unsafe {
-            let (a, b) = (_mm256_add_ps(x.0, x.1), _mm256_add_ps(y.0, y.1));
-            _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
-        };
-    }
-    let (a, b) = (add_pairs(four[0], four[1]), add_pairs(four[2], four[3]));
-    // SAFETY: as above.
-    unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b)) }
-}
-
-/// In each half: lanes 0 and 2, then 1 and 3 of `a`, then those of `b`.
-#[inline(always)]
-fn add_pairs(a: __m256, b: __m256) -> __m256 {
-    // SAFETY: a token exists only where the machine has the instructions.
-    unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b)) }
-}
-
-/// Lane `i` of vector `j` of the result is lane `j` of vector `i`.
-#[inline(always)]
-fn transpose_eight(xs: &[__m256; 8]) -> [__m256; 8] {
-    // SAFETY: a token exists only where the machine has the instructions.
-    unsafe {
-        // Within halves first: half h of `within[4 a + j]` holds lane 4 h + j of the vectors 4 a .. 4 a + 4.
-        let mut within = [_mm256_setzero_ps(); 8];
-        for (to, from) in within.chunks_exact_mut(4).zip(xs.chunks_exact(4)) {
-            let (a, b) = (_mm256_unpacklo_ps(from[0], from[1]), _mm256_unpacklo_ps(from[2], from[3]));
-            let (c, d) = (_mm256_unpackhi_ps(from[0], from[1]), _mm256_unpackhi_ps(from[2], from[3]));
-            (to[0], to[1]) = (_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b));
-            (to[2], to[3]) = (_mm256_shuffle_ps::<0x44>(c, d), _mm256_shuffle_ps::<0xee>(c, d));
-        }
-        let mut out = [_mm256_setzero_ps(); 8];
-        for j in 0..4 {
-            out[j] = _mm256_permute2f128_ps::<0x20>(within[j], within[4 + j]);
-            out[4 + j] = _mm256_permute2f128_ps::<0x31>(within[j], within[4 + j]);
-        }
-        out
     }
 }

@@ -1,18 +1,18 @@
 //! Vectors as one 512-bit register.
 
-use super::{Kernel, LANES, Simd};
+use super::{Digits, Kernel, LANES, LINE, Simd};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// Proof that the machine has AVX-512 (F, BW, DQ, VL); made by [`run`] alone.
+/// Proof that the machine has AVX-512 (F, BW, DQ, VL, VNNI); made by [`run`] alone.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
 /// Runs a kernel with AVX-512.
 ///
 /// # Safety
-/// The machine has AVX-512 F, BW, DQ and VL, FMA and F16C.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+/// The machine has AVX-512 F, BW, DQ, VL and VNNI, FMA and F16C.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
@@ -22,7 +22,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
 /// # Safety
 /// As [`run`].
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn apart<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
@@ -41,6 +41,10 @@ macro_rules! lanes {
 impl Simd for Avx512 {
     type Lanes = __m512;
     type Mask = __mmask16;
+    type Ints = __m512i;
+    type Words = __m512i;
+    /// Of the higher digits and of the lower ones.
+    type Dots = [__m512i; 2];
     const WIDE: bool = true;
 
     lanes! {
@@ -84,6 +88,16 @@ impl Simd for Avx512 {
         let words = unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast())) };
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)) }
+    }
+
+    #[inline(always)]
+    fn load_bf16_dealt(self, from: &[bf16; 2 * LANES]) -> [__m512; 2] {
+        // SAFETY: the array has the 64 bytes that are read.
+        unsafe {
+            let pairs = _mm512_loadu_si512(from.as_ptr().cast());
+            let odd = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(odd)]
+        }
     }
 
     #[inline(always)]
@@ -170,15 +184,15 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn sums(self, xs: &[__m512; LANES]) -> __m512 {
+    fn begin_sums(self, xs: &[__m512; 4]) -> __m512 {
         // Lane i with i + 8: two vectors' halves side by side; then i + 4, their quarters.
-        let mut four = [self.splat(0.0); 4];
-        for (i, four) in four.iter_mut().enumerate() {
-            let (a, b) = (add_halves(xs[i], xs[i + 4]), add_halves(xs[i + 8], xs[i + 12]));
-            *four = add_quarters(a, b);
-        }
-        // Quarter b of `four[i]` holds the four partial sums of vector 4 b + i. Then i + 2, i + 1.
-        add_singles(add_pairs(four[0], four[1]), add_pairs(four[2], four[3]))
+        add_quarters(add_halves(xs[0], xs[1]), add_halves(xs[2], xs[3]))
+    }
+
+    #[inline(always)]
+    fn end_sums(self, xs: &[__m512; 4]) -> __m512 {
+        // Lane i with i + 2, then i + 1.
+        add_singles(add_pairs(xs[0], xs[1]), add_pairs(xs[2], xs[3]))
     }
 
     #[inline(always)]
@@ -203,6 +217,126 @@ impl Simd for Avx512 {
     fn largest(self, x: __m512) -> f32 {
         // SAFETY: a token exists only where the machine has the instructions.
         unsafe { _mm512_reduce_max_ps(x) }
+    }
+
+    #[inline(always)]
+    fn words(self, from: &[u8; LINE]) -> __m512i {
+        // SAFETY: the array has the 64 bytes that are read.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn repeat(self, word: u32) -> __m512i {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_set1_epi32(word as i32) }
+    }
+
+    #[inline(always)]
+    fn no_dots(self) -> [__m512i; 2] {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { [_mm512_setzero_si512(); 2] }
+    }
+
+    #[inline(always)]
+    fn dot(self, sums: [__m512i; 2], words: __m512i, by: [__m512i; 2]) -> [__m512i; 2] {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { [_mm512_dpbusd_epi32(sums[0], words, by[0]), _mm512_dpbusd_epi32(sums[1], words, by[1])] }
+    }
+
+    #[inline(always)]
+    fn total(self, sums: [__m512i; 2], less: __m512i) -> __m512 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            let sum = _mm512_add_epi32(_mm512_slli_epi32::<7>(sums[0]), sums[1]);
+            _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, less))
+        }
+    }
+
+    #[inline(always)]
+    fn digits(self, xs: &[__m512; 4]) -> Digits {
+        let mut digits = [[0; LANES]; 2];
+        for (i, &x) in xs.iter().enumerate() {
+            // SAFETY: each quarter of both arrays has the 16 bytes that are written.
+            unsafe {
+                let number = _mm512_cvtps_epi32(x);
+                let high = _mm512_srai_epi32::<7>(_mm512_add_epi32(number, _mm512_set1_epi32(64)));
+                let low = _mm512_sub_epi32(number, _mm512_slli_epi32::<7>(high));
+                _mm_storeu_si128(digits[0].as_mut_ptr().add(4 * i).cast(), _mm512_cvtepi32_epi8(high));
+                _mm_storeu_si128(digits[1].as_mut_ptr().add(4 * i).cast(), _mm512_cvtepi32_epi8(low));
+            }
+        }
+        digits
+    }
+
+    #[inline(always)]
+    fn halves(self, first: __m512, second: __m512) -> __m512 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_mask_blend_ps(0xff00, first, second) }
+    }
+
+    #[inline(always)]
+    fn int_halves(self, first: __m512i, second: __m512i) -> __m512i {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_mask_blend_epi32(0xff00, first, second) }
+    }
+
+    #[inline(always)]
+    fn deal(self, a: __m512, b: __m512) -> [__m512; 2] {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+            [_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)]
+        }
+    }
+
+    #[inline(always)]
+    fn zip(self, even: __m512, odd: __m512) -> [__m512; 2] {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+            [_mm512_permutex2var_ps(even, low, odd), _mm512_permutex2var_ps(even, high, odd)]
+        }
+    }
+
+    #[inline(always)]
+    fn load_bits(self, from: &[u8; LINE]) -> __m512 {
+        // SAFETY: the array has the 64 bytes that are read.
+        unsafe { _mm512_loadu_ps(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn flip(self, x: __m512) -> __m512 {
+        // SAFETY: a token exists only where the machine has the instructions.
+        unsafe { _mm512_xor_ps(x, _mm512_castsi512_ps(_mm512_set1_epi8(i8::MIN))) }
+    }
+
+    #[inline(always)]
+    fn store_bits(self, to: &mut [u8; LINE], x: __m512) {
+        // SAFETY: the array has the 64 bytes that are written.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr().cast(), x) }
+    }
+
+    #[inline(always)]
+    fn weave(self, rows: [&[u8; LINE]; 4], to: &mut [[u8; LINE]; 4]) {
+        // SAFETY: the arrays have the 64 bytes that are read and written.
+        unsafe {
+            let [a, b, c, d] = rows.map(|row| _mm512_loadu_si512(row.as_ptr().cast()));
+            let (ab, cd) = (_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d));
+            _mm512_storeu_si512(to[0].as_mut_ptr().cast(), _mm512_unpacklo_epi16(ab, cd));
+            _mm512_storeu_si512(to[1].as_mut_ptr().cast(), _mm512_unpackhi_epi16(ab, cd));
+            let (ab, cd) = (_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d));
+            _mm512_storeu_si512(to[2].as_mut_ptr().cast(), _mm512_unpacklo_epi16(ab, cd));
+            _mm512_storeu_si512(to[3].as_mut_ptr().cast(), _mm512_unpackhi_epi16(ab, cd));
+        }
+    }
+
+    #[inline(always)]
+    fn unweave(self, xs: [__m512; 4]) -> [__m512; 4] {
+        let (a, b) = (pick_even(xs[0], xs[1]), pick_even(xs[2], xs[3]));
+        let (c, d) = (pick_odd(xs[0], xs[1]), pick_odd(xs[2], xs[3]));
+        [pick_even(a, b), pick_even(c, d), pick_odd(a, b), pick_odd(c, d)]
     }
 
     #[inline(always)]

@@ -166,6 +166,7 @@ impl Kernel for Everything<'_> {
         {
             out.extend(lanes(simd, codes));
         }
+        out.extend(integers(simd, [a, b], &words));
         let (mut half, mut brain) = ([f16::ZERO; LANES], [bf16::ZERO; LANES]);
         simd.store_f16(&mut half, a);
         simd.store_bf16(&mut brain, a);
@@ -173,8 +174,52 @@ impl Kernel for Everything<'_> {
         out.extend(brain.map(|x| f32::from(x.to_bits())));
         out.extend(lanes(simd, simd.load_f16(&half)));
         out.extend(lanes(simd, simd.load_bf16(&brain)));
+        let mut twice = [bf16::ZERO; 2 * LANES];
+        twice[3..3 + LANES].copy_from_slice(&brain);
+        for vector in simd.load_bf16_dealt(&twice) {
+            out.extend(lanes(simd, vector));
+        }
         out
     }
+}
+
+/// Products of bytes and what puts them in order.
+#[inline(always)]
+fn integers<S: Simd>(simd: S, [a, b]: [S::Lanes; 2], words: &[u32; LANES]) -> Vec<f32> {
+    let mut bytes = [0; LINE];
+    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    let mut numbers = [a; 4];
+    for (i, number) in numbers.iter_mut().enumerate() {
+        let x = simd.min(simd.mul(*number, simd.splat(i as f32 * 97.0 + 1.0)), simd.splat(MOST));
+        *number = simd.round(simd.max(x, simd.splat(-MOST)));
+    }
+    let digits = simd.digits(&numbers);
+    let mut sums = simd.no_dots();
+    for k in 0..LANES {
+        let by = [simd.repeat(digits[0][k]), simd.repeat(digits[1][k])];
+        sums = simd.dot(sums, simd.words(&bytes), by);
+    }
+    let mut out = Vec::new();
+    let less = simd.int_halves(simd.repeat(5), simd.repeat(7));
+    out.extend(lanes(simd, simd.total(sums, less)));
+    out.extend(lanes(simd, simd.halves(a, b)));
+    for vector in simd.deal(a, b).into_iter().chain(simd.zip(a, b)).chain(simd.unweave([
+        a,
+        b,
+        simd.add(a, a),
+        simd.add(b, b),
+    ])) {
+        out.extend(lanes(simd, vector));
+    }
+    let mut turned = bytes;
+    turned.reverse();
+    let mut woven = [[0; LINE]; 4];
+    simd.weave([&bytes, &turned, &[7; LINE], &bytes], &mut woven);
+    simd.store_bits(&mut turned, simd.flip(simd.load_bits(&bytes)));
+    out.extend(woven.as_flattened().iter().chain(&turned).map(|byte| f32::from(*byte)));
+    out
 }
 
 #[inline(always)]
@@ -203,6 +248,31 @@ fn codes_by_hand() {
     let shifts = [0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28];
     let found = Portable.look_up(table, [0x7654_3210, 0xfedc_ba98], &shifts);
     assert_eq!(found, table);
+}
+
+#[test]
+fn products_of_bytes_by_hand() {
+    let numbers: [f32; LINE] = std::array::from_fn(|i| (i as f32 - 31.0) * 500.0);
+    let bytes: [u8; LINE] = std::array::from_fn(|i| (i * 37 % 256) as u8);
+    let mut four = [[0.0; LANES]; 4];
+    four.as_flattened_mut().copy_from_slice(&numbers);
+    let digits = Portable.digits(&four);
+    // Lane 2 of word 5: bytes 8 to 11 with numbers 20 to 23.
+    let by = digits.map(|words| Portable.repeat(words[5]));
+    let dots = Portable.dot(Portable.no_dots(), Portable.words(&bytes), by);
+    let expected: f32 = (0..4).map(|i| f32::from(bytes[8 + i]) * numbers[20 + i]).sum();
+    assert_eq!(Portable.total(dots, Portable.repeat(3))[2], expected - 3.0);
+    let rows: [[u8; LINE]; 4] = std::array::from_fn(|row| std::array::from_fn(|i| (64 * row + i) as u8));
+    let mut woven = [[0; LINE]; 4];
+    Portable.weave(rows.each_ref(), &mut woven);
+    // Column 16 + 8 + 3 is lane 4 + 3 of vector 2.
+    assert_eq!(woven[2][28..32], [27, 64 + 27, 128 + 27, 192 + 27]);
+    let vectors =
+        std::array::from_fn(|j| std::array::from_fn(|lane| (16 * (lane / 4) + 4 * j + lane % 4) as f32));
+    assert_eq!(Portable.unweave(vectors)[1][11], 27.0);
+    let [even, odd] =
+        Portable.deal(std::array::from_fn(|i| i as f32), std::array::from_fn(|i| 16.0 + i as f32));
+    assert_eq!((even[9], odd[0], Portable.zip(even, odd)[1][3]), (18.0, 1.0, 19.0));
 }
 
 proptest! {

@@ -287,7 +287,10 @@ pub fn affine_planes(device: &Device) -> Outcome {
             [(codes(152), codes(155)), (codes(152), plain.clone()), (plain.clone(), codes(155))]
         {
             let call = Call { q: &q, rows: &rows, keys: &keys, values: &values };
-            check(device, &call, &Attend::causal(SCALE), None, &format!("{bits} bits, {dtype:?}"))?;
+            for &precision in device.traits().precisions {
+                let how = Attend { precision, ..Attend::causal(SCALE) };
+                check(device, &call, &how, None, &format!("{bits} bits, {dtype:?}, {precision:?}"))?;
+            }
         }
     }
     Ok(())

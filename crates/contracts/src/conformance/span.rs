@@ -4,10 +4,11 @@ use super::{
     Broken,
     affine::Codes,
     host::Host,
-    tolerance::{roundings, unit},
+    tolerance::{WHOLE, roundings, unit},
 };
+use crate::tensor::attention::BLOCK;
 use crate::tensor::{
-    Affine, Attend, Device, Dtype, Plane, Quantized, RowSpan, Run, Tensor, TurboKeys, TurboValues,
+    Affine, Attend, Device, Dtype, Plane, Precision, Quantized, RowSpan, Run, Tensor, TurboKeys, TurboValues,
 };
 use std::ops::Range;
 
@@ -46,6 +47,17 @@ impl Cache {
         match self {
             Self::Plain(plane) => plane.clone(),
             Self::Affine(plane) => plane.values(),
+        }
+    }
+
+    /// The largest product of a code and its scale, if `how` lets a device take codes as integers.
+    fn span(&self, how: &Attend<'_>) -> f64 {
+        match self {
+            Self::Affine(plane) if how.precision == Precision::Fast => {
+                let scale = plane.scales.values.iter().fold(0.0f64, |most, scale| most.max(scale.abs()));
+                scale * (2f64.powi(plane.format.bits.into()) - 1.0)
+            }
+            _ => 0.0,
         }
     }
 
@@ -115,12 +127,23 @@ impl Call<'_> {
                 for head in 0..heads {
                     let shared = head / (heads / keys.shape[1]);
                     let seen = seen(row, row.position + query, how);
-                    let one = Query { q: self.q, token, head, shared, seen, roundoff: self.keys.roundoff() };
+                    let coarse = self.keys.span(how) > 0.0;
+                    let one = Query {
+                        q: self.q,
+                        token,
+                        head,
+                        shared,
+                        seen,
+                        roundoff: self.keys.roundoff(),
+                        coarse,
+                    };
                     let (weights, error) = one.weights(&keys, how, sinks);
                     for i in 0..values.shape[3] {
                         let (value, bound) = one.mix(&weights, error, &values, i, self.values.roundoff());
+                        // Each of a block's positions errs by this much; later blocks share what weight there is.
+                        let coarse = WHOLE * self.values.span(how) * weights.len().min(BLOCK) as f64;
                         results.push(value);
-                        bounds.push(bound);
+                        bounds.push(bound + coarse);
                     }
                 }
                 token += 1;
@@ -167,6 +190,8 @@ struct Query<'a> {
     seen: Vec<(usize, usize)>,
     /// Of dequantised keys.
     roundoff: f64,
+    /// Whether queries may be taken as whole numbers.
+    coarse: bool,
 }
 
 impl Query<'_> {
@@ -178,12 +203,16 @@ impl Query<'_> {
         let width = self.q.shape[2];
         let u = unit(Dtype::F32);
         let mut error = 0.0f64;
+        let largest = (0..width).map(|i| self.q.at(&[self.token, self.head, i]).abs()).fold(0.0, f64::max);
+        let step = if self.coarse { WHOLE * largest } else { 0.0 };
         let score = |&(row, column): &(usize, usize)| {
             let term =
                 |i: usize| self.q.at(&[self.token, self.head, i]) * keys.at(&[row, self.shared, column, i]);
             let scale = f64::from(how.scale);
             let size: f64 = (0..width).map(|i| term(i).abs()).sum::<f64>() * scale.abs();
-            error = error.max(size * ((width as f64 + 4.0) * u + 2.0 * self.roundoff));
+            let keys = (0..width).map(|i| keys.at(&[row, self.shared, column, i]).abs()).sum::<f64>();
+            let coarse = keys * step * scale.abs();
+            error = error.max(coarse + size * ((width as f64 + 4.0) * u + 2.0 * self.roundoff));
             let score = (0..width).map(term).sum::<f64>() * scale;
             match how.soft_cap.map(f64::from) {
                 None => score,

@@ -24,6 +24,10 @@ fn floor(dtype: Dtype) -> f64 {
     }
 }
 
+/// How far `fast` attention to codes may move a query's element or a weight, relative to the largest of them: half a
+/// step of whole numbers up to 16256, in an arithmetic that the port states.
+pub const WHOLE: f64 = 0.5 / 16256.0;
+
 /// `count` roundings of a result of about this value.
 ///
 /// Operations on 16-bit floats are computed in f32 and rounded once, so `count` is that of f32 operations and the

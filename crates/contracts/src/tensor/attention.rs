@@ -6,8 +6,36 @@
 //!
 //! On an invariant device the keys of a query are summed in ascending position, in blocks cut at absolute multiples
 //! of [`BLOCK`] from the row's first token: neither storage, ring index, padding, chunk nor threads change the bits.
+//!
+//! # Codes in `fast`
+//!
+//! In [`Precision::Exact`] codes are read as f32, as [`Plane`] says. In [`Precision::Fast`] a device may multiply codes
+//! as the integers that they are, in the one arithmetic below, and otherwise takes them as in `Exact`. Floats are
+//! never rounded either way.
+//!
+//! `whole(x, largest)` is `x * (16256 / largest)` to the nearest integer, halves to even, within 16256 either way; it
+//! counts in steps of `largest * (1 / 16256)`. A largest magnitude below `2^-100` is taken as 0, and all numbers with
+//! it. All is f32 but for products and sums of integers, which are exact and made f32 once.
+//!
+//! ```text
+//! n      = whole(scaled query, its largest magnitude)
+//! score  = step * chain over groups g in ascending order, from 0:
+//!          affine:    s = fma(bias_g, sum n, fma(sum n code, scale_g, s))
+//!          TurboQuant s = fma(fma(zero_g, sum n, sum n code), scale_g, s)
+//! weight = exp(score - largest score of the block)
+//! n      = whole(weight * scale_g, their largest magnitude in the block)     for each group of values by itself
+//! mixed  = fma(sum n code, step, sum of weight * bias_g)
+//! ```
+//!
+//! The codes of TurboQuant's values stand for `level / unit` to the nearest integer, where `unit` is the 127th part of
+//! the largest level, and the step of their mix is `step * unit`; there are no biases. Books of more than 16 levels are
+//! read as f32, because bytes would blur them. A weight of 0 adds nothing whatever its factors are; another's factors
+//! that are infinite or NaN make NaN.
+//!
+//! 16256 is 127 times 128: two digits of a byte. An element is off by at most half a step, 1/32512 of the largest, less
+//! than bf16 rounds by; weights too, which is why the quality of 8-bit keys and values is that of their codes.
 
-use super::{Quantized, Tensor, TurboKeys, TurboValues, turbo};
+use super::{Precision, Quantized, Tensor, TurboKeys, TurboValues, turbo};
 use std::ops::Range;
 
 /// Positions in one block of the one-pass softmax.
@@ -85,12 +113,22 @@ pub struct Attend<'a> {
     pub sinks: Option<&'a Tensor>,
     /// Scores become `cap * tanh(score / cap)`.
     pub soft_cap: Option<f32>,
+    /// How codes are met. A device without arithmetic of its own for codes in [`Precision::Fast`] takes both the same.
+    pub precision: Precision,
 }
 
 impl Attend<'_> {
     /// Causal attention over everything before.
     pub const fn causal(scale: f32) -> Self {
-        Self { scale, causal: true, window: None, keep: 0, sinks: None, soft_cap: None }
+        Self {
+            scale,
+            causal: true,
+            window: None,
+            keep: 0,
+            sinks: None,
+            soft_cap: None,
+            precision: Precision::Exact,
+        }
     }
 
     /// From the first to the last position that a query at `position` may see, of a row whose last live one is before

@@ -33,7 +33,7 @@ fn attend(naive: &Naive, views: &[[View; 2]], ranges: &[Range<usize>], tokens: &
     let layer = |layer: usize| {
         let spans: Vec<_> =
             views.iter().zip(ranges).map(|(view, range)| view[layer].span(range.clone())).collect();
-        let whole = Attend::causal(0.125);
+        let whole = Attend { precision: device.traits().precisions[0], ..Attend::causal(0.125) };
         let how = if layer == 0 { whole } else { Attend { window: Some(WINDOW), keep: KEEP, ..whole } };
         device.download(&device.attend(&q, &spans, &how).unwrap()).unwrap()
     };

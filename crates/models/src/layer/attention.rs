@@ -230,7 +230,7 @@ impl Attention {
             }
         };
         let queries = self.grow(queries, pass)?;
-        let how = Attend { sinks: self.sinks.as_ref(), ..self.attend };
+        let how = Attend { sinks: self.sinks.as_ref(), precision: pass.precision, ..self.attend };
         let mut mixed = pass.attend(self.layer, &queries, &how, self.keep_from)?;
         if let Some(gate) = gate {
             mixed = device.binary(Binary::Multiply, mixed, &device.unary(Unary::Sigmoid, gate)?)?;

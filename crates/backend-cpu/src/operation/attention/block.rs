@@ -1,17 +1,19 @@
 //! The kernel: a unit's vectors with one block after the other.
 
 mod code;
+mod integral;
 mod mix;
 mod panel;
 mod plane;
 mod rows;
 mod score;
 
-use super::query::Queries;
+use super::query::{Numbers, Queries};
 use super::state::{Seen, Slot};
 use super::unit::{Stripe, Unit};
 use crate::simd::fold::{self, Plain, Sums};
 use crate::simd::{Kernel, LANES, Simd, math};
+use integral::Side;
 use plane::Held;
 pub(super) use plane::staged;
 use rows::Soon;
@@ -63,11 +65,9 @@ impl Kernel for Task<'_, '_> {
                 if chunk.union().is_empty() {
                     continue;
                 }
-                let seen = chunk.attend(simd, &view, self.soft_cap, mixed);
-                let mixed = mixed.chunks_exact(unit.values.padded());
-                for (i, ((most, sum), mixed)) in seen.into_iter().zip(mixed).enumerate().take(chunk.count) {
-                    self.slot.take(simd, first + i, &Seen { most, sum, mixed });
-                }
+                let (most, sum) = chunk.attend(simd, &view, self.soft_cap, mixed);
+                let seen = Seen { most: &most[..chunk.count], sum: &sum[..chunk.count], mixed };
+                self.slot.take(simd, first, &seen);
             }
         }
     }
@@ -88,7 +88,11 @@ struct View<'a> {
 /// Floats that a unit's turned keys take: none if turning them would not pay.
 pub(super) fn panel_space(unit: &Unit<'_>) -> usize {
     let width = unit.keys.padded();
-    if unit.vectors() > MANY && panel::fits(width) { BLOCK * width } else { 0 }
+    if unit.vectors() > MANY && unit.keys.integral().is_none() && panel::fits(width) {
+        BLOCK * width
+    } else {
+        0
+    }
 }
 
 impl<'a> View<'a> {
@@ -98,8 +102,8 @@ impl<'a> View<'a> {
         Self {
             unit,
             block,
-            keys: Held::new(simd, unit, unit.keys, (block, for_keys)),
-            values: Held::new(simd, unit, unit.values, (block, for_values)),
+            keys: Held::new(simd, unit, unit.keys, (block, for_keys), Side::Keys),
+            values: Held::new(simd, unit, unit.values, (block, for_values), Side::Values),
             panel: None,
             soon: Soon::NONE,
         }
@@ -122,6 +126,8 @@ struct Chunk<'a> {
     count: usize,
     /// Each `[padded width]`; those beyond the count are the last one again.
     queries: [&'a [f32]; CHUNK],
+    /// The same as whole numbers.
+    numbers: [Numbers<'a>; CHUNK],
     /// From the first to the last place that each sees.
     visible: [Range<usize>; CHUNK],
     /// Places between them that are hidden.
@@ -133,12 +139,28 @@ impl<'a> Chunk<'a> {
     fn new(unit: &Unit<'_>, queries: &'a Queries, block: usize, first: usize) -> Self {
         let count = CHUNK.min(unit.vectors() - first);
         let nothing = [const { 0..0 }; CHUNK];
-        let mut chunk =
-            Self { first, count, queries: [&[]; CHUNK], visible: nothing.clone(), hidden: nothing };
-        for (i, query) in chunk.queries.iter_mut().enumerate() {
-            let vector = first + i.min(count - 1);
-            *query = queries.vector(unit.token(vector), unit.head(vector));
-            (chunk.visible[i], chunk.hidden[i]) = unit.places(vector, block);
+        let mut chunk = Self {
+            first,
+            count,
+            queries: [&[]; CHUNK],
+            numbers: [Numbers::NONE; CHUNK],
+            visible: nothing.clone(),
+            hidden: nothing,
+        };
+        let (mut query, mut head) = unit.split(first);
+        let mut seen = unit.places(query, block);
+        for i in 0..CHUNK {
+            if i > 0 && i < count {
+                head += 1;
+                if head == unit.group {
+                    (query, head) = (query + 1, 0);
+                    seen = unit.places(query, block);
+                }
+            }
+            let (token, head) = unit.place_of(query, head);
+            chunk.queries[i] = queries.vector(token, head);
+            chunk.numbers[i] = queries.numbers(token, head);
+            (chunk.visible[i], chunk.hidden[i]) = seen.clone();
         }
         chunk
     }
@@ -163,21 +185,46 @@ impl<'a> Chunk<'a> {
         view: &View<'_>,
         soft_cap: Option<f32>,
         mixed: &mut [f32],
-    ) -> [(f32, f32); CHUNK] {
+    ) -> ([f32; CHUNK], [f32; CHUNK]) {
         let mut lines = [[f32::NEG_INFINITY; BLOCK]; CHUNK];
-        match view.panel {
-            Some(panel) => panel::fill(simd, self, (view, panel), soft_cap, &mut lines),
-            None => score::fill(simd, self, view, soft_cap, &mut lines),
+        match (&view.keys, view.panel) {
+            (Held::Integral(keys), _) => {
+                integral::score(simd, self, keys, soft_cap, &mut lines);
+                hide(view, &mut lines, self.count);
+            }
+            (_, Some(panel)) => {
+                panel::fill(simd, self, panel, soft_cap, &mut lines);
+                hide(view, &mut lines, self.count);
+            }
+            _ => score::fill(simd, self, view, soft_cap, &mut lines),
         }
-        let mut seen = [(f32::NEG_INFINITY, 0.0); CHUNK];
+        let (mut most, mut sum) = ([f32::NEG_INFINITY; CHUNK], [0.0; CHUNK]);
         for (i, line) in lines.iter_mut().enumerate().take(self.count) {
             line[..self.visible[i].start].fill(f32::NEG_INFINITY);
             line[self.visible[i].end..].fill(f32::NEG_INFINITY);
             line[self.hidden[i].clone()].fill(f32::NEG_INFINITY);
-            seen[i] = weigh(simd, line);
+            (most[i], sum[i]) = weigh(simd, line);
         }
-        mix::fill(simd, self, view, &lines, mixed);
-        seen
+        match &view.values {
+            Held::Integral(values) => integral::mix(simd, self, values, &lines, mixed),
+            _ => mix::fill(simd, self, view, &lines, mixed),
+        }
+        (most, sum)
+    }
+}
+
+/// Places that are not live have no score.
+#[inline(always)]
+fn hide(view: &View<'_>, lines: &mut Lines, count: usize) {
+    let mut end = 0;
+    for stripe in view.unit.stripes(view.block) {
+        if end < stripe.places.start {
+            lines[..count].iter_mut().for_each(|line| line[end..stripe.places.start].fill(f32::NEG_INFINITY));
+        }
+        end = stripe.places.end;
+    }
+    if end < BLOCK {
+        lines[..count].iter_mut().for_each(|line| line[end..].fill(f32::NEG_INFINITY));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::simd::{LANES, Simd};
 use crate::value::Value;
 use code::{Coded, Codes};
 use half::{bf16, f16};
-use tandem_contracts::tensor::{Dtype, Plane, Result, RowSpan, Storage};
+use tandem_contracts::tensor::{Dtype, Plane, Precision, Result, RowSpan, Storage};
 
 /// A plane with its values found.
 pub(super) enum Stored<'a> {
@@ -35,7 +35,7 @@ impl<'a> Stored<'a> {
     }
 
     /// The same as slices, which other threads may read. Planes have four axes.
-    pub(super) fn source(&self) -> Source<'_> {
+    pub(super) fn source(&self, precision: Precision) -> Source<'_> {
         match self {
             Self::Plain(plane) => {
                 let held = match plane.dtype {
@@ -43,9 +43,10 @@ impl<'a> Stored<'a> {
                     Dtype::Bf16 => Held::Bf16(plane.read()),
                     _ => Held::F32(plane.read()),
                 };
-                Source { held, strides: strides(plane), heads: plane.shape()[1], width: plane.shape()[3] }
+                let [heads, width] = [1, 3].map(|axis| plane.shape()[axis]);
+                Source { held, strides: strides(plane), heads, width, fast: false }
             }
-            Self::Coded(plane) => plane.source(),
+            Self::Coded(plane) => Source { fast: precision == Precision::Fast, ..plane.source() },
         }
     }
 }
@@ -63,6 +64,8 @@ pub(super) struct Source<'a> {
     pub(super) strides: [usize; 4],
     pub(super) heads: usize,
     pub(super) width: usize,
+    /// Whether codes are met as integers where they can be.
+    pub(super) fast: bool,
 }
 
 /// What a plane holds, from its first element on.
@@ -107,6 +110,11 @@ impl<'a> Source<'a> {
             Held::Codes(codes) => Some(codes),
             _ => None,
         }
+    }
+
+    /// The codes if they are met as integers.
+    pub(super) fn integral(&self) -> Option<&Codes<'a>> {
+        self.codes().filter(|codes| self.fast && codes.is_integral())
     }
 
     /// What turns a mix of rotated values back.

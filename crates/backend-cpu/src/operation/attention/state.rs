@@ -32,36 +32,41 @@ impl<'a> Slot<'a> {
         self.mixed.fill(0.0);
     }
 
-    /// Takes one vector's block, or segment, in. One of which nothing is seen (its sum is 0) changes nothing.
+    /// Takes a block, or a segment, of up to [`LANES`] vectors from `first` on in. One of which nothing is seen (its sum
+    /// is 0) changes nothing.
     #[inline(always)]
-    pub(super) fn take<S: Simd>(&mut self, simd: S, vector: usize, block: &Seen<'_>) {
-        if block.sum == 0.0 {
-            return;
-        }
-        let old = self.most[vector];
-        let most = if block.most > old { block.most } else { old };
-        let mut shares = [0.0; LANES];
-        (shares[0], shares[1]) = (old - most, block.most - most);
-        let powers = math::exp(simd, simd.load(&shares));
-        simd.store(&mut shares, powers);
-        let [keep, add] = [shares[0], shares[1]];
-        self.most[vector] = most;
-        self.sum[vector] = self.sum[vector].mul_add(keep, block.sum * add);
-        let (keep, add) = (simd.splat(keep), simd.splat(add));
-        let (mixed, _) = self.mixed[vector * self.width..][..self.width].as_chunks_mut::<LANES>();
-        for (to, from) in mixed.iter_mut().zip(block.mixed.as_chunks::<LANES>().0) {
-            let more = simd.mul(simd.load(from), add);
-            let all = simd.fma(simd.load(to), keep, more);
-            simd.store(to, all);
+    pub(super) fn take<S: Simd>(&mut self, simd: S, first: usize, block: &Seen<'_>) {
+        let most = &mut self.most[first..first + block.most.len()];
+        let old = simd.load_part(most, f32::NEG_INFINITY);
+        let new = simd.load_part(block.most, f32::NEG_INFINITY);
+        let larger = simd.max(new, old);
+        simd.store_part(most, larger);
+        let (mut keep, mut add) = ([0.0; LANES], [0.0; LANES]);
+        simd.store(&mut keep, math::exp(simd, simd.sub(old, larger)));
+        simd.store(&mut add, math::exp(simd, simd.sub(new, larger)));
+        for (i, more) in block.sum.iter().enumerate() {
+            if *more == 0.0 {
+                continue;
+            }
+            let sum = &mut self.sum[first + i];
+            *sum = sum.mul_add(keep[i], more * add[i]);
+            let (keep, add) = (simd.splat(keep[i]), simd.splat(add[i]));
+            let to = self.mixed[(first + i) * self.width..][..self.width].as_chunks_mut::<LANES>().0;
+            let from = block.mixed[i * self.width..][..self.width].as_chunks::<LANES>().0;
+            for (to, from) in to.iter_mut().zip(from) {
+                let more = simd.mul(simd.load(from), add);
+                let all = simd.fma(simd.load(to), keep, more);
+                simd.store(to, all);
+            }
         }
     }
 }
 
-/// What one vector saw of one block, or of one segment.
+/// What some vectors saw of one block, or of one segment.
 pub(super) struct Seen<'a> {
-    pub(super) most: f32,
-    pub(super) sum: f32,
-    /// `[padded width]`
+    pub(super) most: &'a [f32],
+    pub(super) sum: &'a [f32],
+    /// `[vectors, padded width]`
     pub(super) mixed: &'a [f32],
 }
 
@@ -77,10 +82,10 @@ impl Kernel for Take<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { whole, segment } = self;
-        for vector in 0..segment.most.len() {
-            let mixed = &segment.mixed[vector * segment.width..][..segment.width];
-            let seen = Seen { most: segment.most[vector], sum: segment.sum[vector], mixed };
-            whole.take(simd, vector, &seen);
+        let vectors = segment.most.chunks(LANES).zip(segment.sum.chunks(LANES));
+        for (i, (most, sum)) in vectors.enumerate() {
+            let mixed = &segment.mixed[i * LANES * segment.width..];
+            whole.take(simd, i * LANES, &Seen { most, sum, mixed });
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Attention against a naive loop of the arithmetic that the module states, bit for bit.
 
+mod integral;
+
 use crate::isa::Isa;
 use crate::simd::math::exponential;
 use crate::{Options, open};
@@ -27,23 +29,23 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     tree(lanes)
 }
 
-/// One query at `position` over keys and values `[positions, width]`.
+/// One query at `position` over so many positions: what it scores each, and what it mixes of a block with its weights
+/// (by place) and live positions.
 fn naive(
-    q: &[f32],
-    (keys, values): (&[f32], &[f32]),
-    position: usize,
+    (position, length, width): (usize, usize, usize),
+    score: &dyn Fn(usize) -> f32,
+    mix: &dyn Fn(&[f32; BLOCK], Range<usize>) -> Vec<f32>,
     how: &Attend<'_>,
     sink: Option<f32>,
 ) -> Vec<f32> {
-    let q: Vec<f32> = q.iter().map(|x| x * how.scale).collect();
-    let visible = how.visible(position, keys.len() / WIDTH);
-    let mut row = State::from(sink);
+    let visible = how.visible(position, length);
+    let mut row = State::from(sink, width);
     for segment in visible.start / SEGMENT..visible.end.div_ceil(SEGMENT) {
-        let mut state = State::from(None);
+        let mut state = State::from(None, width);
         for block in (segment * SEGMENT..(segment + 1) * SEGMENT).step_by(BLOCK) {
             let places = visible.start.max(block)..visible.end.min(block + BLOCK);
             if !places.is_empty() {
-                state.take(&naive_block(&q, (keys, values), places));
+                state.take(&naive_block(score, mix, places));
             }
         }
         row.take(&state);
@@ -55,38 +57,52 @@ fn naive(
 struct State {
     most: f32,
     sum: f32,
-    mixed: [f32; WIDTH],
+    mixed: Vec<f32>,
 }
 
 impl State {
-    fn from(sink: Option<f32>) -> Self {
+    fn from(sink: Option<f32>, width: usize) -> Self {
         let (most, sum) = sink.map_or((f32::NEG_INFINITY, 0.0), |sink| (sink, 1.0));
-        Self { most, sum, mixed: [0.0; WIDTH] }
+        Self { most, sum, mixed: vec![0.0; width] }
     }
 
     fn take(&mut self, other: &Self) {
         let most = self.most.max(other.most);
         let (keep, add) = (exponential(self.most - most), exponential(other.most - most));
         self.sum = self.sum.mul_add(keep, other.sum * add);
-        self.mixed.iter_mut().zip(other.mixed).for_each(|(to, x)| *to = to.mul_add(keep, x * add));
+        self.mixed.iter_mut().zip(&other.mixed).for_each(|(to, x)| *to = to.mul_add(keep, x * add));
         self.most = most;
     }
 }
 
-fn naive_block(q: &[f32], (keys, values): (&[f32], &[f32]), places: Range<usize>) -> State {
-    let scores: Vec<f32> = places.clone().map(|k| dot(q, &keys[k * WIDTH..][..WIDTH])).collect();
+fn naive_block(
+    score: &dyn Fn(usize) -> f32,
+    mix: &dyn Fn(&[f32; BLOCK], Range<usize>) -> Vec<f32>,
+    places: Range<usize>,
+) -> State {
+    let scores: Vec<f32> = places.clone().map(score).collect();
     let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut line = [0.0; BLOCK];
-    let mut mixed = [0.0f32; WIDTH];
-    for (k, score) in places.zip(scores) {
-        let weight = exponential(score - most);
-        line[k % BLOCK] = weight;
+    for (k, score) in places.clone().zip(scores) {
+        line[k % BLOCK] = exponential(score - most);
+    }
+    State { most, sum: block_sum(&line), mixed: mix(&line, places) }
+}
+
+/// A block's 64 numbers summed in the order of `fold`.
+fn block_sum(line: &[f32; BLOCK]) -> f32 {
+    tree((0..16).map(|i| (line[i] + line[i + 16]) + (line[i + 32] + line[i + 48])).collect())
+}
+
+/// A chain for each column.
+fn mix_floats(values: &[f32], line: &[f32; BLOCK], places: Range<usize>) -> Vec<f32> {
+    let mut mixed = vec![0.0f32; WIDTH];
+    for k in places {
         for (mixed, value) in mixed.iter_mut().zip(&values[k * WIDTH..]) {
-            *mixed = weight.mul_add(*value, *mixed);
+            *mixed = line[k % BLOCK].mul_add(*value, *mixed);
         }
     }
-    let lanes = (0..16).map(|i| (line[i] + line[i + 16]) + (line[i + 32] + line[i + 48])).collect();
-    State { most, sum: tree(lanes), mixed }
+    mixed
 }
 
 fn numbers(seed: usize, count: usize) -> Vec<f32> {
@@ -117,8 +133,10 @@ fn the_stated_arithmetic_is_what_runs() {
             let expected: Vec<f32> = (0..tokens * heads)
                 .flat_map(|vector| {
                     let sink = sinks_tensor.map(|_| sinks[vector % heads]);
-                    let q = &q[vector * WIDTH..][..WIDTH];
-                    naive(q, (&keys, &values), position + vector / heads, &how, sink)
+                    let q: Vec<f32> = q[vector * WIDTH..][..WIDTH].iter().map(|x| x * how.scale).collect();
+                    let place = (position + vector / heads, length, WIDTH);
+                    let score = |k: usize| dot(&q, &keys[k * WIDTH..][..WIDTH]);
+                    naive(place, &score, &|line, places| mix_floats(&values, line, places), &how, sink)
                 })
                 .collect();
             assert_eq!(got.to_vec::<f32>().unwrap(), expected, "{isa}, window {window:?}");

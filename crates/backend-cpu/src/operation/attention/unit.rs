@@ -20,7 +20,7 @@ pub(super) struct Unit<'a> {
     /// Key head.
     shared: usize,
     /// Query heads for each key head.
-    group: usize,
+    pub(super) group: usize,
     /// Packed index of the first query.
     token: usize,
     queries: usize,
@@ -127,6 +127,18 @@ impl Unit<'_> {
         self.queries * self.group
     }
 
+    /// Query of a vector, and its head in the group.
+    #[inline(always)]
+    pub(super) fn split(&self, vector: usize) -> (usize, usize) {
+        (vector / self.group, vector % self.group)
+    }
+
+    /// Packed index of a query, and that of one of its heads.
+    #[inline(always)]
+    pub(super) fn place_of(&self, query: usize, head: usize) -> (usize, usize) {
+        (self.token + query, self.shared * self.group + head)
+    }
+
     /// Packed query of a vector.
     #[inline(always)]
     pub(super) fn token(&self, vector: usize) -> usize {
@@ -139,10 +151,9 @@ impl Unit<'_> {
         self.shared * self.group + vector % self.group
     }
 
-    /// From the first to the last place of a block that a vector sees, and those between them that are hidden.
+    /// From the first to the last place of a block that a query sees, and those between them that are hidden.
     #[inline(always)]
-    pub(super) fn places(&self, vector: usize, block: usize) -> (Range<usize>, Range<usize>) {
-        let query = vector / self.group;
+    pub(super) fn places(&self, query: usize, block: usize) -> (Range<usize>, Range<usize>) {
         let (visible, gap) = (self.sight.of(query), self.sight.gap(query));
         let place = |position: usize| position.saturating_sub(block * BLOCK).min(BLOCK);
         let (start, end) = (place(visible.start), place(visible.end));

@@ -197,7 +197,7 @@ pub fn attention_over_padded_planes(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Codes are read as their values in f32: attention over either has the same bits, for one vector, a few and many, in
+/// In `exact` codes are read as their values in f32: attention over either has the same bits, for one vector, a few and many, in
 /// every format, with factors of every dtype, as keys, as values and as both.
 pub fn attention_over_codes_is_that_over_their_values(device: &Device) -> Outcome {
     if !device.traits().batch_invariant {
@@ -227,7 +227,7 @@ pub fn attention_over_codes_is_that_over_their_values(device: &Device) -> Outcom
     Ok(())
 }
 
-/// TurboQuant's keys are read as their values in f32, and its values mixed as the rotated ones, then turned back: the
+/// In `exact` TurboQuant's keys are read as their values in f32, and its values mixed as the rotated ones, then turned back: the
 /// same bits as in three steps, for one vector, a few and many, and in chunks.
 pub fn attention_over_turbo_codes_is_that_over_their_values(device: &Device) -> Outcome {
     if !device.traits().batch_invariant {
@@ -271,7 +271,7 @@ fn plain(device: &Device, codes: &Codes) -> std::result::Result<Stored, Broken> 
     Ok(Stored::Plain(device.dequantize(&Quantized { codes, scales, biases, format })?))
 }
 
-/// Codes too: chunks and runs do not change the bits.
+/// Codes too, in every precision: chunks and runs do not change the bits.
 pub fn attention_over_codes(device: &Device) -> Outcome {
     if !device.traits().batch_invariant {
         return Ok(());
@@ -280,14 +280,17 @@ pub fn attention_over_codes(device: &Device) -> Outcome {
     let keys = Cache::affine(format, Dtype::F32, shape, 200).upload(device)?;
     let values = Cache::affine(format, Dtype::F32, shape, 203).upload(device)?;
     let q = Host::sample(Dtype::F32, &[10, 4, 32], 206);
-    let how = Attend::causal(0.2);
-    let attend = |q: &Tensor, row: Row| {
-        Ok::<_, Broken>(device.attend(q, &spans(&[row], keys.plane(), values.plane()), &how)?)
-    };
-    let whole = attend(&q.upload(device)?, Row::plain(0, 80, 10))?;
-    let chunk = attend(&alone(device, &q, 2, 5)?, Row::plain(0, 75, 3))?;
-    same_bits("a chunk", device, &chunk, &rows(device, &whole, 2, 5)?)?;
-    let runs = vec![run(0, 0, 0..33), run(0, 33, 33..64), run(0, 64, 64..80)];
-    let split = attend(&q.upload(device)?, Row { queries: 10, position: 70, runs })?;
-    same_bits("runs", device, &split, &whole)
+    for &precision in device.traits().precisions {
+        let how = Attend { precision, ..Attend::causal(0.2) };
+        let attend = |q: &Tensor, row: Row| {
+            Ok::<_, Broken>(device.attend(q, &spans(&[row], keys.plane(), values.plane()), &how)?)
+        };
+        let whole = attend(&q.upload(device)?, Row::plain(0, 80, 10))?;
+        let chunk = attend(&alone(device, &q, 2, 5)?, Row::plain(0, 75, 3))?;
+        same_bits(format!("a chunk, {precision:?}"), device, &chunk, &rows(device, &whole, 2, 5)?)?;
+        let runs = vec![run(0, 0, 0..33), run(0, 33, 33..64), run(0, 64, 64..80)];
+        let split = attend(&q.upload(device)?, Row { queries: 10, position: 70, runs })?;
+        same_bits(format!("runs, {precision:?}"), device, &split, &whole)?;
+    }
+    Ok(())
 }

@@ -154,6 +154,11 @@ impl<R: Rows> Values<R> {
             for (sum, from) in sums.iter_mut().zip(from) {
                 *sum = simd.load(from);
             }
+            for two in sums.as_chunks_mut::<2>().0 {
+                if R::DEALT && D % 2 == 0 {
+                    *two = simd.deal(two[0], two[1]);
+                }
+            }
         }
         let mut weights: [&[f32]; Q] = [&[]; Q];
         for (weights, line) in weights.iter_mut().zip(lines) {
@@ -164,9 +169,16 @@ impl<R: Rows> Values<R> {
                 self.soon.ask(simd, self.first + place);
             }
             let mut values = [simd.splat(0.0); D];
-            for (d, value) in values.iter_mut().enumerate() {
-                // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
-                *value = unsafe { self.rows.vector(simd, place, column / LANES + d) };
+            if R::DEALT && D % 2 == 0 {
+                for (d, values) in values.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                    // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
+                    *values = unsafe { self.rows.dealt(simd, place, column / LANES + 2 * d) };
+                }
+            } else {
+                for (d, value) in values.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    *value = unsafe { self.rows.vector(simd, place, column / LANES + d) };
+                }
             }
             for (sums, weights) in sums.iter_mut().zip(&weights) {
                 let weight = simd.splat(weights[place]);
@@ -176,6 +188,11 @@ impl<R: Rows> Values<R> {
             }
         }
         for q in 0..Q {
+            for two in sums[q].as_chunks_mut::<2>().0 {
+                if R::DEALT && D % 2 == 0 {
+                    *two = simd.zip(two[0], two[1]);
+                }
+            }
             let to = to[q * width..].as_chunks_mut::<LANES>().0;
             for d in 0..D {
                 simd.store(&mut to[d], sums[q][d]);

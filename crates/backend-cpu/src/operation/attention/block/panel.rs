@@ -52,12 +52,12 @@ pub(super) fn fits(width: usize) -> bool {
     matches!(width, 64 | 128 | 256)
 }
 
-/// Writes the scores of all live places that some vector sees. Only for keys that [`fits`] takes.
+/// Writes the scores of all places that some vector sees; those of places that are not live are arbitrary. Only for keys that [`fits`] takes.
 #[inline(always)]
 pub(super) fn fill<S: Simd>(
     simd: S,
     chunk: &Chunk<'_>,
-    (view, panel): (&View<'_>, &[f32]),
+    panel: &[f32],
     soft_cap: Option<f32>,
     lines: &mut Lines,
 ) {
@@ -66,7 +66,6 @@ pub(super) fn fill<S: Simd>(
         128 => fill_width::<S, 8>(simd, chunk, panel, soft_cap, lines),
         _ => fill_width::<S, 16>(simd, chunk, panel, soft_cap, lines),
     }
-    hide(view, lines, chunk.count);
 }
 
 /// Keys of `N` vectors.
@@ -98,21 +97,6 @@ fn fill_width<S: Simd, const N: usize>(
             }
         }
         group += 2;
-    }
-}
-
-/// Places that are not live have no score.
-#[inline(always)]
-fn hide(view: &View<'_>, lines: &mut Lines, count: usize) {
-    let mut end = 0;
-    for stripe in view.unit.stripes(view.block) {
-        if end < stripe.places.start {
-            lines[..count].iter_mut().for_each(|line| line[end..stripe.places.start].fill(f32::NEG_INFINITY));
-        }
-        end = stripe.places.end;
-    }
-    if end < BLOCK {
-        lines[..count].iter_mut().for_each(|line| line[end..].fill(f32::NEG_INFINITY));
     }
 }
 

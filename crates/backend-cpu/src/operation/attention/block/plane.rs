@@ -6,6 +6,7 @@ use super::super::plane::code::{Codes, Meaning};
 use super::super::plane::{self, Source};
 use super::super::unit::{Stripe, Unit};
 use super::code::{Affine, ByteRows, CodeRows, Level, LooseRows, Shifted, TableRows};
+use super::integral::{self, Integral, Side};
 use super::rows::{FloatRows, Rows, Soon};
 use super::{CHUNK, MANY};
 use crate::number::Real;
@@ -40,11 +41,15 @@ pub(super) enum Held<'a> {
     F16(Floats<'a, f16>),
     Bf16(Floats<'a, bf16>),
     Codes(Coded<'a>),
+    Integral(Integral<'a>),
 }
 
 /// Floats that a block's keys or values take in working space.
 pub(in crate::operation::attention) fn staged(unit: &Unit<'_>, source: &Source<'_>) -> usize {
     let widened = BLOCK * source.padded();
+    if let Some(codes) = source.integral() {
+        return integral::space(source, codes);
+    }
     match source.codes() {
         Some(codes) => codes.space(source.width) + widened,
         None if in_place(unit, source) => 0,
@@ -65,7 +70,11 @@ impl<'a> Held<'a> {
         unit: &Unit<'_>,
         source: &'a Source<'a>,
         (block, space): (usize, &'a mut [f32]),
+        side: Side,
     ) -> Self {
+        if let Some(codes) = source.integral() {
+            return Self::Integral(Integral::new(simd, unit, (source, codes), (block, space), side));
+        }
         match source.held {
             plane::Held::Codes(ref codes) => Self::coded(simd, unit, (source, codes), (block, space)),
             _ if !in_place(unit, source) => {
@@ -112,7 +121,8 @@ impl<'a> Held<'a> {
             Self::F16(plane) => simd.apart(Meet { plane, reader }),
             Self::Bf16(plane) => simd.apart(Meet { plane, reader }),
             Self::Codes(plane) if S::WIDE => plane.narrow(simd, reader),
-            Self::Codes(_) => {}
+            // Integers have loops of their own.
+            Self::Codes(_) | Self::Integral(_) => {}
         }
     }
 
@@ -128,6 +138,7 @@ impl<'a> Held<'a> {
                 let size = plane.source.width * plane.codes.bits / 8;
                 Soon::new(plane.from(unit, stripe, place), plane.source.step(), size)
             }
+            Self::Integral(_) => Soon::NONE,
         }
     }
 }

@@ -5,6 +5,20 @@ use crate::simd::{LANES, Simd};
 
 /// Rows of whole vectors.
 pub(super) trait Rows: Copy {
+    /// Whether two neighbouring vectors are cheaper as their even and their odd elements.
+    const DEALT: bool = false;
+
+    /// Two vectors from `vector` on: their even elements, then their odd ones.
+    ///
+    /// # Safety
+    /// As [`Rows::vector`], for both.
+    #[inline(always)]
+    unsafe fn dealt<S: Simd>(&self, simd: S, row: usize, vector: usize) -> [S::Lanes; 2] {
+        // SAFETY: the caller's.
+        let (a, b) = unsafe { (self.vector(simd, row, vector), self.vector(simd, row, vector + 1)) };
+        simd.deal(a, b)
+    }
+
     /// How many there are.
     fn count(&self) -> usize;
 
@@ -38,6 +52,16 @@ impl<'a, T: Real> FloatRows<'a, T> {
 }
 
 impl<T: Real> Rows for FloatRows<'_, T> {
+    const DEALT: bool = T::DEALT;
+
+    #[inline(always)]
+    unsafe fn dealt<S: Simd>(&self, simd: S, row: usize, vector: usize) -> [S::Lanes; 2] {
+        debug_assert!(row < self.count && (vector + 2) * LANES <= self.width);
+        // SAFETY: the row and its `width` floats lie within the elements (the invariant), both vectors within those.
+        let two = unsafe { &*self.elements.as_ptr().add(row * self.step + vector * LANES).cast() };
+        T::load_dealt(simd, two)
+    }
+
     #[inline(always)]
     fn count(&self) -> usize {
         self.count

@@ -46,6 +46,8 @@ impl<S: Simd> Reader for Fill<'_, S> {
             match chunk.count {
                 1 => keys.score::<S, 1, 16>(simd, &chunk.queries, lines, places.start),
                 2 => keys.score::<S, 2, 8>(simd, &chunk.queries, lines, places.start),
+                3 if S::WIDE => keys.sixteen::<S, 3>(simd, &chunk.queries, lines, places.start),
+                4 if S::WIDE => keys.sixteen::<S, 4>(simd, &chunk.queries, lines, places.start),
                 3 => keys.score::<S, 3, 4>(simd, &chunk.queries, lines, places.start),
                 _ => keys.score::<S, 4, 4>(simd, &chunk.queries, lines, places.start),
             }
@@ -93,6 +95,42 @@ impl<R: Rows> Keys<R> {
         }
     }
 
+    /// Scores of the first `Q` queries with all keys, sixteen keys at a time, so that each query's fill a vector.
+    #[inline(always)]
+    fn sixteen<S: Simd, const Q: usize>(
+        &self,
+        simd: S,
+        queries: &[&[f32]; CHUNK],
+        lines: &mut Lines,
+        place: usize,
+    ) {
+        let mut own: [&[[f32; LANES]]; Q] = [&[]; Q];
+        for (own, query) in own.iter_mut().zip(queries) {
+            *own = query.as_chunks().0;
+        }
+        for first in (0..self.rows.count()).step_by(LANES) {
+            let mut begun = [[simd.splat(0.0); 4]; Q];
+            for i in 0..4 {
+                for k in 0..4 {
+                    self.soon.ask(simd, first + 4 * i + k);
+                }
+                let tile = self.tile::<S, Q, 4>(simd, &own, (first + i, 4));
+                for q in 0..Q {
+                    begun[q][i] = simd.begin_sums(&tile[q]);
+                }
+            }
+            let count = LANES.min(self.rows.count() - first);
+            for q in 0..Q {
+                let scores = soften(simd, simd.end_sums(&begun[q]), self.soft_cap);
+                let line = &mut lines[q][place + first..];
+                match line.first_chunk_mut() {
+                    Some(line) if count == LANES => simd.store(line, scores),
+                    _ => simd.store_part(&mut line[..count], scores),
+                }
+            }
+        }
+    }
+
     /// Partial sums of the queries with the `K` keys from `first` on: sum `q * K + k` for query `q` and key `k`.
     #[inline(always)]
     fn dots<S: Simd, const Q: usize, const K: usize>(
@@ -103,7 +141,7 @@ impl<R: Rows> Keys<R> {
     ) -> [S::Lanes; LANES] {
         let mut sums = [simd.splat(0.0); LANES];
         if S::WIDE {
-            let tile = self.tile::<S, Q, K>(simd, queries, first);
+            let tile = self.tile::<S, Q, K>(simd, queries, (first, 1));
             for (sums, tile) in sums.chunks_exact_mut(K).zip(&tile) {
                 sums.copy_from_slice(tile);
             }
@@ -112,24 +150,25 @@ impl<R: Rows> Keys<R> {
         // Four sums fill the registers.
         for (q, query) in queries.iter().enumerate() {
             for k in (0..K).step_by(4) {
-                let tile = self.tile::<S, 1, 4>(simd, &[query], first + k);
+                let tile = self.tile::<S, 1, 4>(simd, &[query], (first + k, 1));
                 sums[q * K + k..][..4].copy_from_slice(&tile[0]);
             }
         }
         sums
     }
 
+    /// Partial sums of the queries with each `step`th of the keys from `first` on.
     #[inline(always)]
     fn tile<S: Simd, const Q: usize, const K: usize>(
         &self,
         simd: S,
         queries: &[&[[f32; LANES]]; Q],
-        first: usize,
+        (first, step): (usize, usize),
     ) -> [[S::Lanes; K]; Q] {
         // Past the end the last key is taken again; its scores are left out.
         let mut rows = [0; K];
         for (k, row) in rows.iter_mut().enumerate() {
-            *row = (first + k).min(self.rows.count() - 1);
+            *row = (first + k * step).min(self.rows.count() - 1);
         }
         let mut sums = [[simd.splat(0.0); K]; Q];
         for vector in 0..queries[0].len() {

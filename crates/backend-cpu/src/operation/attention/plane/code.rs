@@ -7,7 +7,7 @@
 use super::{Held, Place, Source, strides};
 use crate::device::CpuDevice;
 use crate::number::Real;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, LINE, Simd};
 use crate::value::Value;
 use half::{bf16, f16};
 use std::borrow::Cow;
@@ -83,13 +83,18 @@ impl<'a> Coded<'a> {
             signs,
             book: book(self.bits, levels),
             shifts: shifts(self.bits),
-        };
+            table: [0; LINE],
+            offset: 0,
+            unit: 1.0,
+        }
+        .counted();
         let shape = self.factors[0].shape();
         Source {
             held: Held::Codes(Box::new(codes)),
             strides: strides(&self.codes).map(|stride| stride * size),
             heads: shape[1],
             width: shape[3] * self.group,
+            fast: false,
         }
     }
 }
@@ -136,6 +141,11 @@ pub(in crate::operation::attention) struct Codes<'a> {
     pub(in crate::operation::attention) signs: Option<&'a [f32]>,
     /// What codes of up to 4 bits stand for before factors; codes of fewer bits again and again.
     pub(in crate::operation::attention) book: [f32; LANES],
+    /// What codes stand for as bytes; those of 8 bits for themselves.
+    pub(in crate::operation::attention) table: [u8; LINE],
+    /// What is to be taken from a byte, so that its product with the unit is what its code stands for.
+    pub(in crate::operation::attention) offset: i32,
+    pub(in crate::operation::attention) unit: f32,
     /// How far sixteen codes lie in their first four bytes, and in their last four.
     pub(in crate::operation::attention) shifts: [u32; LANES],
 }
@@ -155,6 +165,60 @@ enum Elements<'a> {
 }
 
 impl Codes<'_> {
+    /// With what they are as bytes. Levels become whole numbers of the largest one's 127th part.
+    fn counted(mut self) -> Self {
+        let whole = |x: f32| x.round_ties_even().clamp(-127.0, 127.0) as i32;
+        match self.levels {
+            Some(levels) => {
+                self.unit = levels.iter().fold(0.0, |most: f32, level| most.max(level.abs())) / 127.0;
+                self.offset = 128;
+                for (to, level) in self.table.iter_mut().zip(levels) {
+                    *to = (whole(level / self.unit) + self.offset) as u8;
+                }
+            }
+            None => {
+                self.offset = if self.is_signed() { 128 } else { 0 };
+                self.table = std::array::from_fn(|code| code as u8);
+            }
+        }
+        self
+    }
+
+    /// Whether codes are signed bytes.
+    pub(in crate::operation::attention) fn is_signed(&self) -> bool {
+        matches!(self.meaning, Meaning::Shifted) && self.bits == 8
+    }
+
+    /// Whether they may be met as integers: not where there are so many levels that bytes would blur them.
+    pub(in crate::operation::attention) fn is_integral(&self) -> bool {
+        self.levels.is_none() || self.bits <= 4
+    }
+
+    /// Groups of a width.
+    pub(in crate::operation::attention) fn groups(&self, width: usize) -> usize {
+        width / self.group
+    }
+
+    /// Whether there is such a factor.
+    pub(in crate::operation::attention) fn has(&self, factor: usize) -> bool {
+        self.factors[factor].is_some()
+    }
+
+    /// Widens one of the factors of consecutive columns, which are these places of a block, `[BLOCK, groups]`.
+    #[inline(always)]
+    pub(in crate::operation::attention) fn widen<S: Simd>(
+        &self,
+        simd: S,
+        factor: usize,
+        (first, place, count): (Place, usize, usize),
+        space: &mut [f32],
+    ) {
+        let groups = space.len() / BLOCK;
+        if let Some(factor) = &self.factors[factor] {
+            factor.widen(simd, first, groups, &mut space[place * groups..(place + count) * groups]);
+        }
+    }
+
     /// Whether kernels have loops that read such codes.
     pub(in crate::operation::attention) fn is_narrow(&self) -> bool {
         // Levels of 8 bits fit no vector.
