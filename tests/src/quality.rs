@@ -111,13 +111,18 @@ pub fn tokenizer(checkpoint: &Checkpoint<'_>) -> Result<Tokenizer> {
     })?)
 }
 
-/// Logits behind every token of a window.
+/// Logits behind every token of a window, whose keys and values are kept by a policy.
 ///
 /// # Errors
 /// The session's own.
-pub fn logits(device: &Device, session: &mut dyn Session, window: &[TokenId]) -> Result<Vec<Vec<f32>>> {
+pub fn logits(
+    device: &Device,
+    session: &mut dyn Session,
+    window: &[TokenId],
+    policy: &StatePolicy,
+) -> Result<Vec<Vec<f32>>> {
     let slot = Slot(0);
-    session.open(slot, &StatePolicy::Plain, None)?;
+    session.open(slot, policy, None)?;
     let row = RowStep {
         slot,
         position: 0,

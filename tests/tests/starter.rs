@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::{env, fs, path::PathBuf};
-use tandem_contracts::tensor::Precision;
+use tandem_contracts::{model::StatePolicy, tensor::Precision};
 use tandem_models::{Checkpoint, Options, Source, weights::File};
 use tandem_tests::{
     device::Backend,
@@ -52,7 +52,7 @@ fn cpu_is_as_perplexed_as_the_reference() {
     let options = Options { precision: Some(Precision::Exact), ..Options::default() };
     let mut session = checkpoint.load(&device, options).unwrap();
     let prefix = &golden.ids[..golden.prefix.tokens];
-    let rows = logits(&device, &mut *session, prefix).unwrap();
+    let rows = logits(&device, &mut *session, prefix, &StatePolicy::Plain).unwrap();
     let mut loss = Loss::default();
     rows.iter().zip(&prefix[1..]).for_each(|(row, next)| loss.add(row, *next));
     let above = loss.above(Loss::of(&golden.prefix));

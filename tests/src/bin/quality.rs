@@ -10,7 +10,11 @@
 
 use clap::Parser;
 use std::{fmt, fs, path::PathBuf};
-use tandem_contracts::{tensor::Precision, text::TokenId};
+use tandem_contracts::{
+    model::{Code, Codes, StatePolicy},
+    tensor::{Affine, Precision},
+    text::TokenId,
+};
 use tandem_models::{Checkpoint, Options, Source, weights::File};
 use tandem_tests::{
     Result,
@@ -37,6 +41,16 @@ struct Arguments {
     /// Only so many tokens of the text.
     #[arg(long)]
     tokens: Option<usize>,
+    /// Both keep keys and values in affine codes of so many bits, in groups of 32.
+    #[arg(long)]
+    kv_bits: Option<u8>,
+}
+
+impl Arguments {
+    fn policy(&self) -> StatePolicy {
+        let Some(bits) = self.kv_bits else { return StatePolicy::Plain };
+        StatePolicy::Encoded { codes: Codes::Uniform(Code::Affine(Affine { bits, group: 32 })), start: 0 }
+    }
 }
 
 /// Most by which the perplexities may differ, as a fraction of that of `exact`.
@@ -69,11 +83,12 @@ fn main() -> Result<()> {
     let load =
         |precision| open()?.load(&device, Options { precision: Some(precision), ..Options::default() });
     let (mut exact, mut fast) = (load(Precision::Exact)?, load(Precision::Fast)?);
-    let mut totals = Totals::default();
+    let (policy, mut totals) = (arguments.policy(), Totals::default());
     // Ours and mlx-lm's, of whole windows.
     let mut losses = (Loss::default(), Loss::default());
     for (index, window) in tokens.chunks(arguments.window.unwrap_or(WINDOW).max(2)).enumerate() {
-        let (exact, fast) = (logits(&device, &mut *exact, window)?, logits(&device, &mut *fast, window)?);
+        let exact = logits(&device, &mut *exact, window, &policy)?;
+        let fast = logits(&device, &mut *fast, window, &policy)?;
         let mut loss = Loss::default();
         for (position, next) in window.iter().enumerate().skip(1) {
             loss.add(&exact[position - 1], *next);
@@ -96,7 +111,7 @@ fn main() -> Result<()> {
 /// The golden perplexities, where they are of the same model, text and windows.
 fn golden(arguments: &Arguments, tokens: &[TokenId]) -> Result<Option<Golden>> {
     let starter = arguments.model.file_name().is_some_and(|name| name == STARTER);
-    if !starter || arguments.text.is_some() || arguments.window.is_some() {
+    if !starter || arguments.text.is_some() || arguments.window.is_some() || arguments.kv_bits.is_some() {
         return Ok(None);
     }
     let golden = Golden::read(&fixtures().join("smollm2/perplexity.json"))?;
