@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`tensor`] | what a device must do: the port that adapters implement |
 //! | [`model`] | what the engine asks of a loaded model: steps over slots |
+//! | [`execution`] | how a request is to be run: needs, support, and the resolved plan |
 //! | [`schedule`] | what a scheduling driver sees of a group, and the clock |
 //! | [`text`] | vocabularies and stop matching, without a tokeniser's type |
 //! | [`sampling`] | how a row chooses its next token |
@@ -18,6 +19,7 @@
 pub mod blob;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod execution;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod model;

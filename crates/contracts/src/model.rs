@@ -17,6 +17,7 @@
 //! 3. Positions are read once per step, before anything is appended.
 
 use crate::{
+    execution::ModelFacts,
     tensor::{Affine, Result, Tensor},
     text::TokenId,
 };
@@ -223,6 +224,8 @@ pub struct Capabilities {
     pub vocabulary: usize,
     /// Whether a row may be shortened at any time; see [`Session::trim`].
     pub trimmable: bool,
+    /// What it can do beside, as plans of requests ask.
+    pub execution: ModelFacts,
 }
 
 /// Drives one loaded model. One implementation serves every family; tests of planners use a fake.

@@ -4,6 +4,7 @@
 //! [`Event::Delta`]s, joined, are the whole answer; token counts are those of tokens really processed.
 
 use crate::{
+    execution::Reason,
     model::StatePolicy,
     sampling::Sampling,
     text::{StopMatcher, TokenId},
@@ -150,6 +151,12 @@ pub enum Rejection {
         /// Number of ids.
         vocabulary: usize,
     },
+    /// The request is well formed, and cannot run here.
+    #[error("this model cannot run the request as asked for: {}", listed(reasons))]
+    Unsupported {
+        /// Why, in order; at least one.
+        reasons: Vec<Reason>,
+    },
     /// A sampling parameter is out of range.
     #[error(transparent)]
     Sampling(#[from] crate::sampling::SamplingError),
@@ -162,4 +169,21 @@ pub enum Rejection {
     /// The engine is draining or its thread has died.
     #[error("the engine takes no requests: {0}")]
     Closed(&'static str),
+}
+
+fn listed(reasons: &[Reason]) -> String {
+    reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_cannot_run_says_every_reason() {
+        let reasons = vec![Reason::AdapterBatchUnsupported, Reason::GrammarBatchUnsupported];
+        let message = "this model cannot run the request as asked for: adapter-batch-unsupported, \
+                       grammar-batch-unsupported";
+        assert_eq!(Rejection::Unsupported { reasons }.to_string(), message);
+    }
 }

@@ -4,8 +4,11 @@
 //! ends its request as failed, and a drain's reply hangs up.
 
 use crate::{status::Place, subscription::Publisher};
-use std::sync::mpsc::Sender;
-use tandem_contracts::request::{Request, RequestId};
+use std::sync::{Arc, mpsc::Sender};
+use tandem_contracts::{
+    execution::Execution,
+    request::{Request, RequestId},
+};
 
 /// A request that has been accepted and waits for its row.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub(crate) struct Submission {
     pub(crate) request: Request,
     /// How its keys and values are kept, by its number in the engine's configuration.
     pub(crate) policy: usize,
+    /// How it is run.
+    pub(crate) execution: Arc<Execution>,
     pub(crate) publisher: Publisher,
     /// Its place in the bounded queue, given back when it is dropped.
     pub(crate) place: Place,

@@ -12,6 +12,8 @@ pub enum ErrorKind {
     Device,
     /// The model could not be built.
     Model,
+    /// A draft cannot be mounted beside this model.
+    Draft,
     /// Opening or building panicked; the message is the panic's.
     Panic,
 }
@@ -27,6 +29,10 @@ pub struct Error {
 impl Error {
     pub(crate) fn new(kind: ErrorKind, source: impl error::Error + Send + Sync + 'static) -> Self {
         Self { kind, message: source.to_string(), source: Some(Box::new(source)) }
+    }
+
+    pub(crate) fn draft(message: &str) -> Self {
+        Self { kind: ErrorKind::Draft, message: message.to_owned(), source: None }
     }
 
     pub(crate) fn panic(message: String) -> Self {
@@ -45,6 +51,7 @@ impl fmt::Display for Error {
             ErrorKind::Thread => "the engine's thread could not start",
             ErrorKind::Device => "the device could not be opened",
             ErrorKind::Model => "the model could not be loaded",
+            ErrorKind::Draft => "the draft could not be mounted",
             ErrorKind::Panic => "loading the model panicked",
         };
         write!(f, "{what}: {}", self.message)

@@ -8,13 +8,14 @@
 //! subscription is left.
 
 use crate::{
+    binding::{Binding, Mounted},
     command::{Command, Submission, Waiter},
     config::Config,
     error::{Error, ErrorKind, panic_message},
     executor::{Course, Executor, Parts},
     hold::Hold,
     row,
-    status::{Metrics, Phase, Place, Status},
+    status::{Loaded, Metrics, Phase, Place, Status},
     subscription::{Subscription, channel},
 };
 use std::{
@@ -27,6 +28,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 use tandem_contracts::{
+    execution::{Execution, Mechanism},
     model::{Capabilities, Session, StatePolicy},
     request::{Rejection, Request, RequestId},
     schedule::Clock,
@@ -115,21 +117,35 @@ impl EngineHandle {
     /// # Errors
     /// Why the request was not taken; nothing of it has run.
     pub fn submit(&self, request: Request) -> Result<Subscription, Rejection> {
-        let submitted = self.check(&request).and_then(|policy| self.enqueue(request, policy));
+        let submitted =
+            self.check(&request).and_then(|(policy, execution)| self.enqueue(request, policy, execution));
         self.shared.status.count_submission(submitted.is_ok());
         submitted
     }
 
-    fn check(&self, request: &Request) -> Result<usize, Rejection> {
+    /// How a request is kept, by the policy's number, and how it is run: resolved here for good.
+    fn check(&self, request: &Request) -> Result<(usize, Arc<Execution>), Rejection> {
         self.phase().refusal()?;
-        let (Some(Capabilities { context, vocabulary, .. }), Some(longest)) =
-            (self.capabilities(), self.shared.status.longest())
-        else {
-            return Phase::Loading.refusal().map(|()| 0);
-        };
+        let loaded = self.shared.status.loaded();
+        // An engine that takes requests has loaded.
+        let Loaded { binding, longest } = loaded.ok_or(Rejection::Closed("its model is loading"))?;
         let mut policies = self.shared.config.policies();
         let wanted = |policy: &StatePolicy| request.state.as_ref().is_none_or(|wanted| wanted == policy);
         let policy = policies.position(wanted).ok_or(Rejection::UnknownState)?;
+        self.validate(request, binding.model())?;
+        let execution = binding.resolve(request, policy);
+        if execution.mechanism == Mechanism::Unsupported {
+            return Err(Rejection::Unsupported { reasons: execution.exclusions() });
+        }
+        let tokens = row::longest((request.prompt.len(), request.max_tokens), binding.model().context);
+        if let Some(&longest) = longest.get(policy).filter(|longest| tokens > **longest) {
+            return Err(Rejection::CacheExceeded { tokens, longest });
+        }
+        Ok((policy, Arc::new(execution)))
+    }
+
+    fn validate(&self, request: &Request, model: &Capabilities) -> Result<(), Rejection> {
+        let Capabilities { context, vocabulary, .. } = *model;
         request.sampling.validate()?;
         if request.max_tokens == 0 {
             return Err(Rejection::NoTokens);
@@ -138,22 +154,23 @@ impl EngineHandle {
         if prompt == 0 {
             return Err(Rejection::EmptyPrompt);
         }
-        if prompt >= *context {
-            return Err(Rejection::ContextExceeded { prompt, context: *context });
+        if prompt >= context {
+            return Err(Rejection::ContextExceeded { prompt, context });
         }
-        let tokens = row::longest((prompt, request.max_tokens), *context);
-        if let Some(&longest) = longest.get(policy).filter(|longest| tokens > **longest) {
-            return Err(Rejection::CacheExceeded { tokens, longest });
-        }
-        let vocabulary = self.shared.config.vocabulary.unwrap_or(usize::MAX).min(*vocabulary);
+        let vocabulary = self.shared.config.vocabulary.unwrap_or(usize::MAX).min(vocabulary);
         let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
         match request.prompt.iter().chain(biased).find(|&&token| token as usize >= vocabulary) {
             Some(&token) => Err(Rejection::UnknownToken { token, vocabulary }),
-            None => Ok(policy),
+            None => Ok(()),
         }
     }
 
-    fn enqueue(&self, request: Request, policy: usize) -> Result<Subscription, Rejection> {
+    fn enqueue(
+        &self,
+        request: Request,
+        policy: usize,
+        execution: Arc<Execution>,
+    ) -> Result<Subscription, Rejection> {
         let Shared { status, config, next, .. } = &*self.shared;
         let limit = config.max_queued.max(1);
         let place = Place::take(status, limit).ok_or(Rejection::QueueFull { limit })?;
@@ -162,8 +179,8 @@ impl EngineHandle {
         phase.refusal()?;
         let id = RequestId(next.fetch_add(1, Ordering::Relaxed));
         let (publisher, subscription) = channel(id, self.commands.clone(), config.idle_timeout);
-        let submission = Command::Submit(Box::new(Submission { id, request, policy, publisher, place }));
-        let sent = self.commands.send(submission).map_err(|_| Phase::Failed);
+        let submission = Submission { id, request, policy, execution, publisher, place };
+        let sent = self.commands.send(Command::Submit(Box::new(submission))).map_err(|_| Phase::Failed);
         drop(phase);
         match sent {
             Ok(()) => Ok(subscription),
@@ -230,13 +247,13 @@ impl EngineHandle {
 
     /// Facts about the model, once it is loaded.
     pub fn capabilities(&self) -> Option<&Capabilities> {
-        self.shared.status.capabilities()
+        self.shared.status.loaded().map(|loaded| loaded.binding.model())
     }
 
     /// Tokens that a request may come to, its prompt and its answer: no more than the model's context, and than the caches
     /// could hold if it ran alone. None until the model is loaded.
     pub fn longest(&self) -> Option<usize> {
-        self.shared.status.longest()?.first().copied()
+        self.shared.status.loaded()?.longest.first().copied()
     }
 
     /// Counts and times so far.
@@ -246,13 +263,20 @@ impl EngineHandle {
 }
 
 /// Opens and builds, on the engine's thread.
-fn load<B>(open: OpenDevice, build: B, config: Config, clock: Box<dyn Clock>) -> Result<Parts, Error>
+fn load<B>(
+    open: OpenDevice,
+    build: B,
+    config: Config,
+    clock: Box<dyn Clock>,
+) -> Result<(Binding, Parts), Error>
 where
     B: FnOnce(&Device) -> tensor::Result<Box<dyn Session>>,
 {
     let device = open().map_err(|error| Error::new(ErrorKind::Device, error))?;
     let session = build(&device).map_err(|error| Error::new(ErrorKind::Model, error))?;
-    Ok(Parts { device, session, config, clock })
+    // Nothing can be mounted yet.
+    let binding = Binding::probe(session.as_ref(), &config, Mounted::default())?;
+    Ok((binding, Parts { device, session, config, clock }))
 }
 
 /// The thread's end of what is shared.
@@ -263,12 +287,12 @@ struct Engine {
 }
 
 impl Engine {
-    fn run(self, load: impl FnOnce() -> Result<Parts, Error>, ready: &Sender<Result<(), Error>>) {
+    fn run(self, load: impl FnOnce() -> Result<(Binding, Parts), Error>, ready: &Sender<Result<(), Error>>) {
         let loaded = catch_unwind(AssertUnwindSafe(load));
         match loaded.unwrap_or_else(|payload| Err(Error::panic(panic_message(payload.as_ref())))) {
-            Ok(parts) => {
+            Ok((binding, parts)) => {
                 let executor = Executor::new(parts);
-                self.status.loaded(executor.capabilities().clone(), executor.longest());
+                self.status.load(Loaded { binding, longest: executor.longest() });
                 // Nobody may be waiting.
                 let _ = ready.send(Ok(()));
                 self.serve(executor);

@@ -8,6 +8,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`handle`](EngineHandle) | the thread, and what others hold of it |
+//! | `binding` | what model and mounts can do for a request, bound once |
+//! | `resolve` | a pure function from a request's needs to how it is run |
 //! | `executor` | the engine without its thread: one turn after another |
 //! | [`hold`](Hold) | the device for somebody alone |
 //! | `pace` | how many prompt tokens fit a step beside rows that decode |
@@ -25,6 +27,7 @@
 //! The crate knows no model, no backend, no runtime, no protocol and no clock of its own.
 #![forbid(unsafe_code)]
 
+mod binding;
 mod command;
 mod config;
 mod error;
@@ -34,6 +37,7 @@ mod hold;
 mod pace;
 mod plan;
 mod prefix;
+mod resolve;
 mod row;
 mod sample;
 mod status;

@@ -14,9 +14,11 @@ use crate::{
 use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::Duration,
 };
 use tandem_contracts::{
+    execution::Execution,
     model::{AdapterSet, Slot},
     request::{Failure, Outcome, Request, RequestId},
     text::TokenId,
@@ -31,6 +33,8 @@ pub(crate) struct Row {
     pub(crate) policy: usize,
     /// Whether the row must leave before it is served again.
     pub(crate) cancelled: bool,
+    /// How it is run: resolved when it was accepted, and only read since.
+    pub(crate) execution: Arc<Execution>,
     request: Request,
     publisher: Publisher,
     /// The prompt, then what has been sampled and delivered.
@@ -57,7 +61,7 @@ pub(crate) struct Boundary {
 impl Row {
     /// A row for an accepted request, before its slot is open; its place in the queue is given back here.
     pub(crate) fn new(submission: Submission, slot: Slot, boundary: Option<Boundary>) -> Self {
-        let Submission { id, mut request, policy, publisher, place } = submission;
+        let Submission { id, mut request, policy, execution, publisher, place } = submission;
         drop(place);
         let tokens = mem::take(&mut request.prompt);
         let prompt = tokens.len();
@@ -67,6 +71,7 @@ impl Row {
             slot,
             policy,
             cancelled,
+            execution,
             request,
             publisher,
             tokens,
@@ -209,6 +214,8 @@ impl Row {
                 Err(_) => outcome = failed("the answer's text could not be processed"),
             }
         }
+        let Execution { method, reasons, .. } = self.execution.as_ref();
+        tracing::debug!(id = %self.id, ?method, ?reasons, ?outcome, "a request has ended");
         self.publisher.finish(outcome.clone());
         outcome
     }

@@ -3,13 +3,13 @@
 //! Invariants: the phase only moves forward; a place in the queue is given back exactly once, in `Drop`; handles
 //! read metrics that the thread has written whole.
 
+use crate::binding::Binding;
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 use std::time::Duration;
 use tandem_contracts::{
-    model::Capabilities,
     request::{Outcome, Rejection},
     tensor::Memory,
 };
@@ -122,12 +122,19 @@ pub struct Metrics {
     pub times: Times,
 }
 
+/// What is known once the model is there.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) binding: Binding,
+    /// Tokens that a row may come to, by the number of its policy.
+    pub(crate) longest: Vec<usize>,
+}
+
 /// The shared state itself.
 #[derive(Debug)]
 pub(crate) struct Status {
     phase: Mutex<Phase>,
-    /// And the tokens that a row may come to.
-    loaded: OnceLock<(Capabilities, Vec<usize>)>,
+    loaded: OnceLock<Loaded>,
     queued: AtomicUsize,
     accepted: AtomicU64,
     rejected: AtomicU64,
@@ -158,18 +165,14 @@ impl Status {
         *current = phase.max(*current);
     }
 
-    pub(crate) fn loaded(&self, capabilities: Capabilities, longest: Vec<usize>) {
+    pub(crate) fn load(&self, loaded: Loaded) {
         // A model is loaded once.
-        let _ = self.loaded.set((capabilities, longest));
+        let _ = self.loaded.set(loaded);
         self.advance(Phase::Ready);
     }
 
-    pub(crate) fn capabilities(&self) -> Option<&Capabilities> {
-        self.loaded.get().map(|(capabilities, _)| capabilities)
-    }
-
-    pub(crate) fn longest(&self) -> Option<&[usize]> {
-        self.loaded.get().map(|(_, longest)| longest.as_slice())
+    pub(crate) fn loaded(&self) -> Option<&Loaded> {
+        self.loaded.get()
     }
 
     pub(crate) fn count_submission(&self, accepted: bool) {

@@ -13,6 +13,7 @@ use crate::{
     weights::{File, Gguf, GgufVocabulary, Value, Weights},
 };
 use tandem_contracts::{
+    execution::ModelFacts,
     model::{Capabilities, Session},
     tensor::{Affine, Device, Dtype, Precision},
 };
@@ -209,7 +210,10 @@ impl<'a> Checkpoint<'a> {
         let decoder = Decoder::load(&declaration, &mut loader)?;
         let notes = loader.recoding.as_ref().map(Recoding::notes).unwrap_or_default();
         let model = Model { decoder, modules: loader.modules, notes };
-        let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable };
+        // Every kind of row takes windows of drafts back, and every projection adapters.
+        let paged = matches!(layout, Layout::Paged(_));
+        let execution = ModelFacts { verifies: true, adapters: true, paged, ..ModelFacts::default() };
+        let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable, execution };
         Ok(DecoderSession::new(device, model, layers, capabilities, precision))
     }
 }

@@ -9,7 +9,8 @@
 //! So requests that come together and begin alike, be they samples of one prompt, compute what they share once.
 //!
 //! Invariants: whatever goes wrong with a shared beginning costs time and no answer, as the row begins empty then; a row waits
-//! for older ones alone, and the oldest for none; a state is kept only of a row that ended well.
+//! for older ones alone, and the oldest for none; a state is kept only of a row that ended well; a row whose execution has no
+//! prompt cache neither takes nor gives, as its tokens do not say all of what it holds.
 
 use super::{
     Course, Executor,
@@ -64,6 +65,9 @@ impl Executor {
 
     fn beginning(&mut self, index: usize) -> Beginning {
         let (older, younger) = self.rows.split_at(index);
+        if !younger[0].execution.prompt_cache {
+            return Beginning::Empty;
+        }
         let (space, prompt) = (younger[0].space(), younger[0].tokens());
         let stored = self.prefix.reach(&space, prompt);
         // The last token is computed in any case, as its logits are wanted.
@@ -71,7 +75,8 @@ impl Executor {
         let shared = |row: &Row| common(row.tokens(), prompt).min(most);
         let trimmable = self.capabilities.trimmable;
         let usable = |row: &Row| {
-            !row.cancelled && row.space() == space && (trimmable || row.computed() <= shared(row))
+            let alike = row.execution.prompt_cache && row.space() == space;
+            !row.cancelled && alike && (trimmable || row.computed() <= shared(row))
         };
         let candidates = older.iter().enumerate().filter(|(_, row)| usable(row));
         let best = candidates.max_by_key(|(index, row)| (shared(row), row.computed(), usize::MAX - index));
@@ -144,7 +149,8 @@ impl Executor {
     /// Closes the slot of a row that leaves, and keeps its state where it ended well and somebody may go on from it.
     pub(super) fn let_go(&mut self, row: &Row, outcome: &Outcome) {
         let well = !matches!(outcome, Outcome::Failed(_)) && self.course < Course::Stopped;
-        if !(well && row.is_open() && self.prefix.wants(row.computed())) {
+        let kept = row.execution.prompt_cache && self.prefix.wants(row.computed());
+        if !(well && row.is_open() && kept) {
             return self.release(row.slot);
         }
         let session = &mut self.parts.session;
@@ -156,8 +162,8 @@ impl Executor {
 
     /// Keeps the states of rows that have just come to the end of their prompts and could not be shortened to it later.
     pub(super) fn keep_boundaries(&mut self) {
-        let ready: Vec<Slot> =
-            self.rows.iter().filter(|row| row.is_at_boundary()).map(|row| row.slot).collect();
+        let ready = self.rows.iter().filter(|row| row.execution.prompt_cache && row.is_at_boundary());
+        let ready: Vec<Slot> = ready.map(|row| row.slot).collect();
         for from in ready {
             let to = self.free_slot();
             let session = &mut self.parts.session;

@@ -120,10 +120,6 @@ impl Executor {
         }
     }
 
-    pub(crate) fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
     pub(crate) fn course(&self) -> Course {
         self.course
     }

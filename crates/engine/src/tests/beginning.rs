@@ -10,7 +10,7 @@ use crate::{
     subscription::Subscription,
 };
 use insta::assert_snapshot;
-use tandem_contracts::{request::Outcome, tensor::ErrorKind, text::TokenId};
+use tandem_contracts::{execution::Execution, request::Outcome, tensor::ErrorKind, text::TokenId};
 
 fn prompt(length: usize, first: TokenId) -> Vec<TokenId> {
     (0..length as u32).map(|index| (first + index) % 30).collect()
@@ -59,6 +59,27 @@ fn a_second_turn_begins_where_the_first_one_ended() {
         let steps = if trimmable { "0@8+3*\n0@11+1*" } else { "0@8+2\n0@10+1*\n0@11+1*" };
         assert!(rig.steps().ends_with(steps), "{}", rig.steps());
         assert_eq!(rig.metrics().cached_tokens, 8);
+        rig.assert_balanced();
+    }
+}
+
+#[test]
+fn a_row_without_a_prompt_cache_neither_takes_nor_gives() {
+    for trimmable in [false, true] {
+        let mut rig = rig(small(), trimmable);
+        let same = prompt(8, 1);
+        let alone = Execution { prompt_cache: false, ..rig.binding.resolve(&request(&same, 2), 0) };
+        let apart = |rig: &mut Rig| rig.submit_as(request(&same, 2), alone.clone());
+        // It leaves nothing, neither to what comes beside it nor to what comes later.
+        let mut rows = [apart(&mut rig), rig.submit(request(&same, 2))];
+        rig.finish();
+        rows.iter_mut().for_each(|row| hold(row, &same, 2, 0));
+        // Now there is something, and it takes nothing.
+        let mut rows = [apart(&mut rig), rig.submit(request(&same, 2))];
+        rig.finish();
+        let [apart, shared] = &mut rows;
+        hold(apart, &same, 2, 0);
+        hold(shared, &same, 2, 7);
         rig.assert_balanced();
     }
 }

@@ -2,6 +2,7 @@
 
 use super::session::{Control, Scripted, VOCABULARY};
 use crate::{
+    binding::{Binding, Mounted},
     command::{Command, Submission},
     config::{Config, Gap, Mixing, PrefixLimits},
     executor::{Executor, Parts},
@@ -19,6 +20,7 @@ use std::{
     time::Duration,
 };
 use tandem_contracts::{
+    execution::Execution,
     fake::Fake,
     model::StatePolicy,
     request::{Event, Outcome, Request, RequestId, Usage},
@@ -99,6 +101,7 @@ pub(crate) struct Rig {
     pub(crate) clock: Hand,
     pub(crate) fake: Rc<Fake>,
     pub(crate) commands: Sender<Command>,
+    pub(crate) binding: Binding,
     status: Arc<Status>,
     inbox: Receiver<Command>,
     next: u64,
@@ -117,23 +120,49 @@ impl Rig {
         let control = Arc::new(control);
         let clock = Hand::default();
         let session = Box::new(Scripted::new(&device, Arc::clone(&control)));
+        let binding =
+            Binding::probe(session.as_ref(), &config, Mounted::default()).expect("nothing is mounted");
         let idle_timeout = config.idle_timeout;
         let policies = config.policies().cloned().collect();
         let parts = Parts { device, session, config, clock: Box::new(clock.clone()) };
         let (commands, inbox) = mpsc::channel();
         let executor = Executor::new(parts);
         let status = Arc::new(Status::new());
-        Self { executor, control, clock, fake, commands, status, inbox, next: 0, idle_timeout, policies }
+        Self {
+            executor,
+            control,
+            clock,
+            fake,
+            commands,
+            binding,
+            status,
+            inbox,
+            next: 0,
+            idle_timeout,
+            policies,
+        }
     }
 
     pub(crate) fn submit(&mut self, request: Request) -> Subscription {
+        let execution = self.binding.resolve(&request, self.policy(&request));
+        self.submit_as(request, execution)
+    }
+
+    fn policy(&self, request: &Request) -> usize {
+        let wanted = |policy: &StatePolicy| request.state.as_ref().is_none_or(|wanted| wanted == policy);
+        self.policies.iter().position(wanted).expect("a policy of the engine")
+    }
+
+    /// Submits a request that is to be run in this way.
+    pub(crate) fn submit_as(&mut self, request: Request, execution: Execution) -> Subscription {
         let id = RequestId(self.next);
         self.next += 1;
         let place = Place::take(&self.status, usize::MAX).expect("no bound");
         let (publisher, subscription) = channel(id, self.commands.clone(), self.idle_timeout);
-        let wanted = |policy: &StatePolicy| request.state.as_ref().is_none_or(|wanted| wanted == policy);
-        let policy = self.policies.iter().position(wanted).expect("a policy of the engine");
-        self.send(Command::Submit(Box::new(Submission { id, request, policy, publisher, place })));
+        let policy = self.policy(&request);
+        let execution = Arc::new(execution);
+        let submission = Submission { id, request, policy, execution, publisher, place };
+        self.send(Command::Submit(Box::new(submission)));
         subscription
     }
 

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 use tandem_contracts::{
+    execution::ModelFacts,
     model::{
         Capabilities, RowState, RowStep, Session, Slot, StatePolicy, Step, Stepped, TokenSource, Wanted,
     },
@@ -69,6 +70,8 @@ pub(crate) struct Script {
     pub(crate) trimmable: bool,
     /// Steps wait while this is set.
     pub(crate) held: bool,
+    /// Rows cannot be kept by any policy.
+    pub(crate) unkept: bool,
     /// Tokens that rows may hold together.
     pub(crate) pool: Option<usize>,
 }
@@ -178,8 +181,8 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
-        let trimmable = control.script().trimmable;
-        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable };
+        let (trimmable, execution) = (control.script().trimmable, ModelFacts::default());
+        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable, execution };
         Self {
             device: device.clone(),
             capabilities,
@@ -252,7 +255,10 @@ impl Session for Scripted {
     }
 
     fn exemptions(&self, _policy: &StatePolicy) -> Result<Vec<String>> {
-        Ok(Vec::new())
+        match self.control.script().unkept {
+            true => Err(Error::new(ErrorKind::Unsupported, "policy", "as scripted")),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn open(&mut self, slot: Slot, policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {

@@ -11,12 +11,13 @@ use std::{
     time::Duration,
 };
 use tandem_contracts::{
+    execution::Reason,
     fake,
-    model::Session,
+    model::{Code, Codes, Session, StatePolicy},
     request::{Event, Outcome, Rejection, Request, RequestId},
     sampling::Sampling,
     schedule::Clock,
-    tensor::{self, Device, OpenDevice},
+    tensor::{self, Affine, Device, OpenDevice},
 };
 
 fn open() -> OpenDevice {
@@ -131,6 +132,25 @@ fn what_cannot_run_is_rejected() {
     let longest = Answer::wait(submit(&handle, request(&[1; CONTEXT - 1], 9)));
     assert_eq!((longest.outcome(), longest.tokens.len()), (&Outcome::Length, 1));
     assert_eq!((handle.metrics().rejected, handle.metrics().accepted), (6, 1));
+    handle.shutdown();
+}
+
+#[test]
+fn what_the_model_cannot_run_is_rejected_with_every_reason() {
+    let control = Arc::new(Control::default());
+    control.script().unkept = true;
+    let codes = Codes::ByLayer(vec![
+        (0, Code::Affine(Affine { bits: 8, group: 64 })),
+        (1, Code::Turbo { keys: 8, values: 3 }),
+    ]);
+    let config = Config { state: StatePolicy::Encoded { codes, start: 0 }, ..config() };
+    let clock = Box::new(Hand::default());
+    let handle = spawn(open(), build(&control), config, clock).expect("it starts");
+    let reasons = vec![Reason::KvSchemeBatchUnsupported, Reason::TurboKvBatchUnsupported];
+    assert_eq!(handle.submit(request(&[1], 1)).err(), Some(Rejection::Unsupported { reasons }));
+    // What is wrong in itself is told first.
+    assert_eq!(handle.submit(request(&[], 1)).err(), Some(Rejection::EmptyPrompt));
+    assert_eq!(handle.metrics().rejected, 2);
     handle.shutdown();
 }
 

@@ -6,6 +6,7 @@ mod state;
 
 use crate::sample;
 use tandem_contracts::{
+    execution::ModelFacts,
     model::{
         AdapterSet, Code, Codes, RowState, RowStep, Session, Slot, StatePolicy, Step, TokenSource, Wanted,
     },
@@ -43,6 +44,13 @@ fn alone(ids: &[u32]) -> Vec<Vec<f32>> {
 
 fn kind<T: std::fmt::Debug>(result: tandem_contracts::tensor::Result<T>) -> ErrorKind {
     result.unwrap_err().kind()
+}
+
+#[test]
+fn facts_for_plans_are_those_of_the_layout() {
+    let facts = |paged| ModelFacts { verifies: true, adapters: true, paged, ..ModelFacts::default() };
+    let got = sample::layouts().map(|session| session.capabilities().execution.clone());
+    assert_eq!(got, [false, false, true].map(facts));
 }
 
 #[test]

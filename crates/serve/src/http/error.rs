@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
-use tandem_contracts::request::Rejection;
+use tandem_contracts::{execution::Reason, request::Rejection};
 
 /// A refused request.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,11 +16,13 @@ pub(crate) struct ApiError {
     pub(super) message: String,
     pub(super) param: Option<String>,
     pub(super) code: Option<&'static str>,
+    /// Why the model cannot run the request.
+    pub(super) reasons: Vec<Reason>,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), param: None, code: None }
+        Self { status, message: message.into(), param: None, code: None, reasons: Vec::new() }
     }
 
     /// 400: the request itself is wrong.
@@ -61,7 +63,12 @@ impl ApiError {
             status if status >= 500 => "server_error",
             _ => "invalid_request_error",
         };
-        json!({"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}})
+        let mut error =
+            json!({"message": self.message, "type": kind, "param": self.param, "code": self.code});
+        if !self.reasons.is_empty() {
+            error["reasons"] = self.reasons.iter().map(|reason| reason.as_str()).collect();
+        }
+        json!({"error": error})
     }
 }
 
@@ -83,6 +90,10 @@ impl From<Rejection> for ApiError {
             Rejection::NoTokens => Self::field("max_tokens", message),
             Rejection::ContextExceeded { .. } => Self::invalid(message).code("context_length_exceeded"),
             Rejection::CacheExceeded { .. } => Self::field("max_tokens", message),
+            Rejection::Unsupported { reasons } => Self {
+                reasons,
+                ..Self::new(StatusCode::NOT_IMPLEMENTED, message).code("unsupported_execution")
+            },
             Rejection::UnknownToken { .. } => Self::invalid(message),
             Rejection::UnknownState => Self::field("kv_quant", message),
             Rejection::Sampling(error) => Self::field(error.field, message),

@@ -4,6 +4,7 @@ use crate::support::{CONTEXT, Connection, MODEL, Response, Rig, Setup, chat};
 use insta::assert_snapshot;
 use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
+use tandem_contracts::model::{Code, Codes, StatePolicy};
 use tandem_engine::Config;
 
 /// Status and envelope, in one line.
@@ -206,6 +207,28 @@ fn a_full_queue_is_429_with_a_time_to_come_back() {
     assert_eq!(response.error().1["type"], "rate_limit_error");
     rig.control.release();
     assert!(waiting.iter_mut().all(|connection| connection.response().content() == "ok"));
+}
+
+#[test]
+fn what_the_model_cannot_run_is_501_with_its_reasons_before_a_stream_opens() {
+    let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
+    let config = Config { state: StatePolicy::Encoded { codes, start: 0 }, ..Config::default() };
+    let rig = Rig::with(Setup { config, ..Setup::default() });
+    for more in [json!({}), json!({"stream": true}), json!({"n": 2})] {
+        let (status, error) = rig.chat("say: ok", more).error();
+        let message = "this model cannot run the request as asked for: turbo-kv-batch-unsupported";
+        let expected = json!({
+            "message": message, "type": "unsupported_execution", "param": null, "code": "unsupported_execution",
+            "reasons": ["turbo-kv-batch-unsupported"],
+        });
+        assert_eq!((status, error), (501, expected));
+    }
+    let response = rig.post("/v1/completions", &json!({"prompt": "say: ok\n"}));
+    assert_eq!(response.error().1["reasons"], json!(["turbo-kv-batch-unsupported"]));
+    // What is wrong in itself is told first.
+    let (status, error) = rig.chat(&"long ".repeat(CONTEXT), json!({})).error();
+    assert_eq!((status, &error["code"]), (400, &json!("context_length_exceeded")));
+    assert_eq!(rig.engine.metrics().accepted, 0);
 }
 
 #[test]

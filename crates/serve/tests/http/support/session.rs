@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 use tandem_contracts::{
+    execution::ModelFacts,
     model::{Capabilities, RowState, Session, Slot, StatePolicy, Step, Stepped, TokenSource, Wanted},
     tensor::{Device, Error, ErrorKind, Result, Tensor},
     text::TokenId,
@@ -106,7 +107,8 @@ impl RowState for Closed {
 
 impl Scripted {
     pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
-        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable: false };
+        let execution = ModelFacts::default();
+        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable: false, execution };
         Self { device: device.clone(), capabilities, rows: BTreeMap::new(), control }
     }
 }
@@ -133,8 +135,13 @@ impl Session for Scripted {
         Ok(rows.iter().sum())
     }
 
-    fn exemptions(&self, _policy: &StatePolicy) -> Result<Vec<String>> {
-        Ok(Vec::new())
+    fn exemptions(&self, policy: &StatePolicy) -> Result<Vec<String>> {
+        match policy {
+            StatePolicy::Plain => Ok(Vec::new()),
+            StatePolicy::Encoded { .. } => {
+                Err(Error::new(ErrorKind::Unsupported, "policy", "rows are kept as they are"))
+            }
+        }
     }
 
     fn open(&mut self, slot: Slot, _policy: &StatePolicy, _state: Option<Box<dyn RowState>>) -> Result<()> {
