@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration, time::Instant};
 use tandem_contracts::{
     model::{Code, Codes, StatePolicy},
-    request::{Event, Outcome, Request, Usage},
+    request::{Event, Outcome, Request, Scoring, Usage},
     sampling::Sampling,
     schedule::Clock,
     tensor::{Affine, Device, Error, ErrorKind, Precision},
@@ -62,6 +62,7 @@ impl Wish {
             max_tokens: ANSWER,
             sampling: self.sampling.clone(),
             state: None,
+            scoring: Scoring::default(),
             end_tokens: Vec::new(),
             ignore_end: true,
             text: Box::new(Mute),
@@ -77,7 +78,7 @@ fn answer(mut subscription: Subscription) -> (Vec<TokenId>, Usage) {
             Event::Delta { tokens, .. } => all.extend(tokens),
             Event::Finished { outcome: Outcome::Length, usage } => return (all, usage),
             Event::Finished { outcome, .. } => panic!("{outcome:?}"),
-            Event::Progress { .. } => {}
+            Event::Progress { .. } | Event::Prompt { .. } => {}
         }
     }
     panic!("no end");

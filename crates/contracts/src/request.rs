@@ -25,12 +25,14 @@ impl fmt::Display for RequestId {
 pub struct Request {
     /// The prompt's tokens, at least one, all inside the vocabulary.
     pub prompt: Vec<TokenId>,
-    /// How many tokens may be generated; at least one.
+    /// How many tokens may be generated; at least one, or none where the prompt is scored.
     pub max_tokens: usize,
     /// How each token is chosen.
     pub sampling: Sampling,
     /// How its keys and values are kept; none is the engine's own way.
     pub state: Option<StatePolicy>,
+    /// Which log-probabilities are wanted.
+    pub scoring: Scoring,
     /// Tokens that end the answer without being part of it.
     pub end_tokens: Vec<TokenId>,
     /// Whether an end token is an ordinary token (benchmarks).
@@ -46,10 +48,32 @@ impl fmt::Debug for Request {
             .field("max_tokens", &self.max_tokens)
             .field("sampling", &self.sampling)
             .field("state", &self.state)
+            .field("scoring", &self.scoring)
             .field("end_tokens", &self.end_tokens)
             .field("ignore_end", &self.ignore_end)
             .finish_non_exhaustive()
     }
+}
+
+/// Which tokens come with log-probabilities; `Some` says with how many of the most likely tokens at each place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scoring {
+    /// The answer's.
+    pub answer: Option<usize>,
+    /// The prompt's, but for the first, which nothing comes before.
+    pub prompt: Option<usize>,
+}
+
+/// What a model thinks of one token, as natural logarithms of probabilities: of an answer's token by the logits that
+/// it was chosen by, after bias, penalties and mask, before filters and temperature; of a prompt's token by the model's
+/// own logits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// Of the token itself; negative infinity where it was impossible.
+    pub log_probability: f32,
+    /// The most likely tokens, the best first, ties by ascending id. Fewer than were asked for where the vocabulary
+    /// has fewer that are possible.
+    pub top: Vec<(TokenId, f32)>,
 }
 
 /// What a request's consumer sees, in order.
@@ -62,12 +86,19 @@ pub enum Event {
         /// Prompt tokens in all.
         total: usize,
     },
+    /// What the model thinks of more of the prompt's tokens, in their order from the second on.
+    Prompt {
+        /// One for each token.
+        scores: Vec<Score>,
+    },
     /// More of the answer. Deltas to a slow reader are merged; `tokens` may then hold many.
     Delta {
         /// Text that is now certain; may be empty while characters or stop strings are open.
         text: String,
         /// Tokens sampled since the last delta, an end token excluded.
         tokens: Vec<TokenId>,
+        /// One for each of the tokens where they were asked for, none otherwise.
+        scores: Vec<Score>,
     },
     /// The one terminal event.
     Finished {

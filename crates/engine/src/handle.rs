@@ -147,7 +147,7 @@ impl EngineHandle {
     fn validate(&self, request: &Request, model: &Capabilities) -> Result<(), Rejection> {
         let Capabilities { context, vocabulary, .. } = *model;
         request.sampling.validate()?;
-        if request.max_tokens == 0 {
+        if request.max_tokens == 0 && request.scoring.prompt.is_none() {
             return Err(Rejection::NoTokens);
         }
         let prompt = request.prompt.len();

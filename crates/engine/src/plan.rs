@@ -4,6 +4,8 @@
 //! decoding and resumed prefixes are the one subtraction `known - computed`. A row that has one token left, which
 //! is what decoding is, never waits for prompts; prompts share the rest of the step, the oldest first.
 //!
+//! A row whose prompt is scored asks for logits of every token of it, in chunks that bound how many of those there are.
+//!
 //! No step of a row crosses the position at which its precision changes ([`StatePolicy::limit`]), or one at which its state
 //! is wanted.
 //!
@@ -25,7 +27,12 @@ pub(crate) struct Counted<'a> {
     pub(crate) known: &'a [TokenId],
     /// A position at which a step of the row has to end, because its state there is wanted; beyond `computed`.
     pub(crate) cut: Option<usize>,
+    /// Whether logits of every token are wanted.
+    pub(crate) scored: bool,
 }
+
+/// Most tokens of a scored row in a step: their logits, the whole vocabulary for each, are downloaded.
+const SCORED: usize = 64;
 
 impl Counted<'_> {
     /// Tokens that are known and not computed.
@@ -84,7 +91,8 @@ pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) ->
                 longer -= 1;
                 let same = state.limit(row.computed).unwrap_or(usize::MAX);
                 let whole = row.cut.map_or(usize::MAX, |cut| cut - row.computed);
-                let share = left.min(limits.chunk.max(1)).min(rest - longer).min(same).min(whole);
+                let most = if row.scored { SCORED } else { usize::MAX };
+                let share = left.min(limits.chunk.max(1)).min(rest - longer).min(same).min(whole).min(most);
                 rest -= share;
                 share
             }
@@ -94,18 +102,27 @@ pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) ->
             slot: row.slot,
             position: row.computed,
             tokens: TokenSource::Ids(row.known[row.computed..end].to_vec()),
-            wanted: if end == row.known.len() { Wanted::Last } else { Wanted::None },
+            wanted: match end == row.known.len() {
+                _ if row.scored => Wanted::All,
+                true => Wanted::Last,
+                false => Wanted::None,
+            },
             adapters: AdapterSet::BASE,
         });
     }
     step
 }
 
-/// A step as one line: `slot@position+tokens` for each row, with `*` where logits are wanted.
+/// A step as one line: `slot@position+tokens` for each row, with `*` where logits are wanted, `**`
+/// where those of every token are.
 #[cfg(test)]
 pub(crate) fn render(step: &Step) -> String {
     let rows = step.rows.iter().map(|row| {
-        let star = if row.wanted == Wanted::None { "" } else { "*" };
+        let star = match row.wanted {
+            Wanted::None => "",
+            Wanted::Last => "*",
+            Wanted::All => "**",
+        };
         format!("{}@{}+{}{star}", row.slot.0, row.position, row.tokens.len())
     });
     rows.collect::<Vec<_>>().join(" ")
@@ -118,11 +135,15 @@ mod tests {
     use proptest::prelude::*;
     use tandem_contracts::model::{Code, Codes};
 
-    /// Plans until every row has all its tokens; `known` of each row, none computed.
+    fn row(slot: u32, computed: usize, known: &[TokenId]) -> Counted<'_> {
+        Counted { slot: Slot(slot), computed, known, cut: None, scored: false }
+    }
+
     fn limits(step: usize, chunk: usize) -> Limits {
         Limits { step, chunk, prompts: usize::MAX, turn: Turn::Both }
     }
 
+    /// Plans until every row has all its tokens; `known` of each row, none computed.
     fn timeline(lengths: &[usize], limits: Limits) -> String {
         timeline_by(&StatePolicy::Plain, lengths, limits)
     }
@@ -136,7 +157,7 @@ mod tests {
                 .iter()
                 .zip(&computed)
                 .zip(0..)
-                .map(|((known, &computed), slot)| Counted { slot: Slot(slot), computed, known, cut: None })
+                .map(|((known, &computed), slot)| row(slot, computed, known))
                 .collect();
             let step = plan(&rows, limits, state);
             if step.rows.is_empty() {
@@ -200,8 +221,7 @@ mod tests {
     #[test]
     fn rows_take_turns() {
         let known: Vec<TokenId> = (0..9).collect();
-        let row = |slot, computed| Counted { slot: Slot(slot), computed, known: &known, cut: None };
-        let rows = [row(0, 2), row(1, 8), row(2, 9), row(3, 8)];
+        let rows = [(0, 2), (1, 8), (2, 9), (3, 8)].map(|(slot, computed)| row(slot, computed, &known));
         let step = |turn| render(&plan(&rows, Limits { turn, ..limits(16, 8) }, &StatePolicy::Plain));
         assert_eq!(step(Turn::Both), "0@2+7* 1@8+1* 3@8+1*");
         assert_eq!(step(Turn::Prompts), "0@2+7*");
@@ -211,15 +231,25 @@ mod tests {
     #[test]
     fn a_step_ends_where_a_state_is_wanted() {
         let known: Vec<TokenId> = (0..9).collect();
-        let row = Counted { slot: Slot(0), computed: 2, known: &known, cut: Some(5) };
+        let row = Counted { cut: Some(5), ..row(0, 2, &known) };
         assert_eq!(render(&plan(&[row], limits(16, 8), &StatePolicy::Plain)), "0@2+3");
         assert_eq!(render(&plan(&[row], limits(16, 2), &StatePolicy::Plain)), "0@2+2");
     }
 
     #[test]
+    fn scored_rows_want_every_token_in_chunks_of_their_own() {
+        let known: Vec<TokenId> = (0..100).collect();
+        let rows = [Counted { scored: true, ..row(0, 2, &known) }, row(1, 0, &known)];
+        let step = plan(&rows, limits(512, 512), &StatePolicy::Plain);
+        assert_eq!((render(&step).as_str(), step.wanted()), ("0@2+64** 1@0+100*", 65));
+        let rows = [Counted { scored: true, ..row(0, 99, &known) }];
+        assert_eq!(render(&plan(&rows, limits(8, 8), &StatePolicy::Plain)), "0@99+1**");
+    }
+
+    #[test]
     fn nothing_left_is_an_empty_step() {
         let known = [1, 2];
-        let row = Counted { slot: Slot(0), computed: 2, known: &known, cut: None };
+        let row = row(0, 2, &known);
         assert_eq!(plan(&[row], limits(8, 8), &StatePolicy::Plain), Step::default());
         assert_eq!(plan(&[], limits(0, 0), &StatePolicy::Plain), Step::default());
     }
@@ -227,20 +257,20 @@ mod tests {
     proptest! {
         #[test]
         fn a_plan_moves_every_row_and_keeps_the_bounds(
-            counts in prop::collection::vec((0_usize..20, 0_usize..40), 0..12),
-            step in 0_usize..50,
-            chunk in 0_usize..20,
+            counts in prop::collection::vec((0_usize..20, 0_usize..150, any::<bool>()), 0..12),
+            step in 0_usize..200,
+            chunk in 0_usize..100,
             start in 0_usize..30,
         ) {
             let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
             let state = StatePolicy::Encoded { codes, start };
             let known: Vec<Vec<TokenId>> =
-                counts.iter().map(|&(computed, left)| (0..(computed + left) as u32).collect()).collect();
+                counts.iter().map(|&(computed, left, _)| (0..(computed + left) as u32).collect()).collect();
             let rows: Vec<Counted<'_>> = counts
                 .iter()
                 .zip(&known)
                 .zip(0..)
-                .map(|((&(computed, _), known), slot)| Counted { slot: Slot(slot), computed, known, cut: None })
+                .map(|((&(computed, _, scored), known), slot)| Counted { scored, ..row(slot, computed, known) })
                 .collect();
             let planned = plan(&rows, limits(step, chunk), &state);
             let waiting: Vec<&Counted<'_>> = rows.iter().filter(|row| row.left() > 0).collect();
@@ -253,8 +283,9 @@ mod tests {
                 prop_assert!(row.computed >= start || row.computed + count <= start);
                 let ids = row.known[row.computed..row.computed + count].to_vec();
                 prop_assert_eq!(&part.tokens, &TokenSource::Ids(ids));
-                let last = count == row.left();
-                prop_assert_eq!(part.wanted, if last { Wanted::Last } else { Wanted::None });
+                prop_assert!(!row.scored || count <= SCORED);
+                let last = if count == row.left() { Wanted::Last } else { Wanted::None };
+                prop_assert_eq!(part.wanted, if row.scored { Wanted::All } else { last });
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::{
     error::panic_message,
     plan::Counted,
     prefix::Namespace,
-    sample::Draw,
+    sample::{Chosen, Draw, Wish},
     subscription::{Publisher, Reader},
 };
 use std::{
@@ -19,7 +19,7 @@ use std::{
 };
 use tandem_contracts::{
     execution::Execution,
-    model::{AdapterSet, Slot},
+    model::{AdapterSet, RowStep, Slot},
     request::{Failure, Outcome, Request, RequestId},
     text::TokenId,
 };
@@ -103,6 +103,11 @@ impl Row {
         &self.tokens[..self.computed]
     }
 
+    /// Whether every token of its prompt has to be computed, as it is scored.
+    pub(crate) fn is_scored(&self) -> bool {
+        self.request.scoring.prompt.is_some()
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
@@ -137,11 +142,28 @@ impl Row {
     pub(crate) fn counted(&self) -> Counted<'_> {
         let boundary = self.boundary.map(|boundary| boundary.tokens);
         let cut = self.cut.into_iter().chain(boundary).filter(|cut| *cut > self.computed).min();
-        Counted { slot: self.slot, computed: self.computed, known: &self.tokens, cut }
+        let scored = self.is_scored() && self.computed < self.prompt;
+        Counted { slot: self.slot, computed: self.computed, known: &self.tokens, cut, scored }
     }
 
-    pub(crate) fn draw(&self) -> Draw<'_> {
-        Draw { sampling: &self.request.sampling, index: self.sampled() as u64 }
+    /// What each row of logits of its part of a step is for.
+    pub(crate) fn draws(&self, part: &RowStep) -> impl Iterator<Item = Draw<'_>> {
+        let end = part.position + part.tokens.len();
+        (end - part.wanted.count(part.tokens.len())..end).map(|position| self.draw(position + 1))
+    }
+
+    /// The token at this position: a known one is scored, the next one is chosen.
+    fn draw(&self, position: usize) -> Draw<'_> {
+        if let Some(&token) = self.tokens.get(position) {
+            return Draw { wish: Wish::Known(token), scored: self.request.scoring.prompt };
+        }
+        let wish = Wish::Choose {
+            sampling: &self.request.sampling,
+            history: &self.tokens,
+            index: self.sampled() as u64,
+            allowed: None,
+        };
+        Draw { wish, scored: self.request.scoring.answer }
     }
 
     fn sampled(&self) -> usize {
@@ -161,18 +183,37 @@ impl Row {
         done - before
     }
 
-    /// Takes the sampled token and tells the consumer. Returns how the row ends, if it does: the consumer is gone,
-    /// an end token (not delivered), a stop string, `max_tokens`, the context's end, in this order.
-    pub(crate) fn deliver(&mut self, token: TokenId, context: usize, now: Duration) -> Option<Outcome> {
+    /// Tokens that have been chosen, an end token among them.
+    pub(crate) fn completed(&self) -> usize {
+        self.publisher.usage.completion_tokens
+    }
+
+    /// Takes what came of [`Self::draws`], of which the last is a token if all known ones are computed, and tells the
+    /// consumer. Returns how the row ends, if it does: the consumer is gone, nothing was to be chosen, an end token
+    /// (not delivered), a stop string, `max_tokens`, the context's end, in this order.
+    pub(crate) fn deliver(
+        &mut self,
+        mut drawn: Vec<Chosen>,
+        context: usize,
+        now: Duration,
+    ) -> Option<Outcome> {
+        let chosen = if self.computed == self.tokens.len() { drawn.pop() } else { None };
+        if !drawn.is_empty() {
+            self.note(|publisher| publisher.prompt(drawn.into_iter().filter_map(|known| known.score), now));
+        }
+        let chosen = chosen?;
+        if self.request.max_tokens == 0 {
+            return Some(Outcome::Length);
+        }
         // The matcher is the consumer's code: where it panics, only its own row fails.
-        let delivered = catch_unwind(AssertUnwindSafe(|| self.emit(token, context, now)));
+        let delivered = catch_unwind(AssertUnwindSafe(|| self.emit(chosen, context, now)));
         delivered.unwrap_or_else(|payload| {
             tracing::error!(id = %self.id, panic = panic_message(payload.as_ref()), "a stop matcher panicked");
             Some(failed("the answer's text could not be processed"))
         })
     }
 
-    fn emit(&mut self, token: TokenId, context: usize, now: Duration) -> Option<Outcome> {
+    fn emit(&mut self, Chosen { token, score }: Chosen, context: usize, now: Duration) -> Option<Outcome> {
         self.publisher.usage.completion_tokens += 1;
         if self.cancelled {
             return Some(Outcome::Cancelled);
@@ -182,7 +223,7 @@ impl Row {
         }
         self.tokens.push(token);
         let delta = self.request.text.push(token);
-        self.note(|publisher| publisher.delta(&delta.text, &[token], now));
+        self.note(|publisher| publisher.delta(&delta.text, Some((token, score)), now));
         if let Some(index) = delta.stopped {
             return Some(Outcome::Stop(index));
         }
@@ -210,7 +251,7 @@ impl Row {
         if matches!(outcome, Outcome::End | Outcome::Length | Outcome::Cancelled) {
             match catch_unwind(AssertUnwindSafe(|| self.request.text.finish())) {
                 Ok(text) if text.is_empty() => {}
-                Ok(text) => self.note(|publisher| publisher.delta(&text, &[], now)),
+                Ok(text) => self.note(|publisher| publisher.delta(&text, None, now)),
                 Err(_) => outcome = failed("the answer's text could not be processed"),
             }
         }

@@ -3,8 +3,8 @@
 //! The consumer may be a thread ([`Subscription::recv`]) or a task of any runtime ([`Subscription::next`]).
 //!
 //! Invariants: exactly one [`Event::Finished`] comes, and comes last, also when the publisher is dropped in a
-//! panic; what waits for a slow reader is at most one progress event, one delta and the end, so that memory is
-//! bounded by the answer itself; the publisher never waits for a reader.
+//! panic; what waits for a slow reader is at most one progress event, the prompt's scores, one delta and the end, so that
+//! memory is bounded by prompt and answer; the publisher never waits for a reader.
 
 use crate::command::Command;
 use std::{
@@ -15,14 +15,15 @@ use std::{
     time::Duration,
 };
 use tandem_contracts::{
-    request::{Event, Failure, Outcome, RequestId, Usage},
+    request::{Event, Failure, Outcome, RequestId, Score, Usage},
     text::TokenId,
 };
 
 #[derive(Debug, Default)]
 struct Pending {
     progress: Option<(usize, usize)>,
-    delta: Option<(String, Vec<TokenId>)>,
+    prompt: Vec<Score>,
+    delta: Option<(String, Vec<TokenId>, Vec<Score>)>,
     finished: Option<(Outcome, Usage)>,
     /// Whether the end has been published, read or not.
     ended: bool,
@@ -35,14 +36,16 @@ struct Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.progress.is_none() && self.delta.is_none() && self.finished.is_none()
+        self.progress.is_none() && self.prompt.is_empty() && self.delta.is_none() && self.finished.is_none()
     }
 
     fn pop(&mut self) -> Option<Event> {
         let event = if let Some((done, total)) = self.progress.take() {
             Event::Progress { done, total }
-        } else if let Some((text, tokens)) = self.delta.take() {
-            Event::Delta { text, tokens }
+        } else if !self.prompt.is_empty() {
+            Event::Prompt { scores: mem::take(&mut self.prompt) }
+        } else if let Some((text, tokens, scores)) = self.delta.take() {
+            Event::Delta { text, tokens, scores }
         } else {
             let (outcome, usage) = self.finished.take()?;
             Event::Finished { outcome, usage }
@@ -117,12 +120,26 @@ impl Publisher {
         self.publish(now, |pending| pending.progress = Some((done, total)))
     }
 
-    /// Hands out more of the answer, merged with what still waits.
-    pub(crate) fn delta(&mut self, text: &str, tokens: &[TokenId], now: Duration) -> Reader {
+    /// Hands out scores of the prompt's next tokens.
+    pub(crate) fn prompt(&mut self, scores: impl Iterator<Item = Score>, now: Duration) -> Reader {
+        self.publish(now, |pending| pending.prompt.extend(scores))
+    }
+
+    /// Hands out more of the answer: text, and a token with its score if there is one. It is merged with what still
+    /// waits.
+    pub(crate) fn delta(
+        &mut self,
+        text: &str,
+        token: Option<(TokenId, Option<Score>)>,
+        now: Duration,
+    ) -> Reader {
         self.publish(now, |pending| {
-            let (waiting, ids) = pending.delta.get_or_insert_default();
+            let (waiting, tokens, scores) = pending.delta.get_or_insert_default();
             waiting.push_str(text);
-            ids.extend_from_slice(tokens);
+            if let Some((token, score)) = token {
+                tokens.push(token);
+                scores.extend(score);
+            }
         })
     }
 
@@ -251,7 +268,17 @@ mod tests {
     }
 
     fn delta(text: &str, tokens: &[TokenId]) -> Option<Event> {
-        Some(Event::Delta { text: text.to_owned(), tokens: tokens.to_vec() })
+        let scores = tokens.iter().map(|&token| score(token)).collect();
+        Some(Event::Delta { text: text.to_owned(), tokens: tokens.to_vec(), scores })
+    }
+
+    /// A score that can be told from other tokens'.
+    fn score(token: TokenId) -> Score {
+        Score { log_probability: -(token as f32), top: vec![(token, -1.0)] }
+    }
+
+    fn one(token: TokenId) -> Option<(TokenId, Option<Score>)> {
+        Some((token, Some(score(token))))
     }
 
     fn at(seconds: u64) -> Duration {
@@ -262,13 +289,16 @@ mod tests {
     fn unread_output_is_merged_and_keeps_its_order() {
         let (mut publisher, mut subscription, _commands) = pair();
         publisher.progress(4, 8, at(0));
+        publisher.prompt([score(5)].into_iter(), at(0));
         publisher.progress(8, 8, at(0));
-        publisher.delta("a", &[1], at(0));
-        publisher.delta("", &[2], at(0));
-        publisher.delta("bc", &[3], at(0));
+        publisher.prompt([score(6), score(7)].into_iter(), at(0));
+        publisher.delta("a", one(1), at(0));
+        publisher.delta("", one(2), at(0));
+        publisher.delta("bc", one(3), at(0));
         publisher.usage.completion_tokens = 3;
         publisher.finish(Outcome::Length);
         assert_eq!(subscription.recv(), Some(Event::Progress { done: 8, total: 8 }));
+        assert_eq!(subscription.recv(), Some(Event::Prompt { scores: vec![score(5), score(6), score(7)] }));
         assert_eq!(subscription.recv(), delta("abc", &[1, 2, 3]));
         let usage = Usage { completion_tokens: 3, ..Usage::default() };
         assert_eq!(subscription.recv(), Some(Event::Finished { outcome: Outcome::Length, usage }));
@@ -289,7 +319,7 @@ mod tests {
         let (mut publisher, subscription, commands) = pair();
         drop(subscription);
         assert!(matches!(commands.try_recv(), Ok(Command::Cancel(RequestId(7)))));
-        assert_eq!(publisher.delta("late", &[1], at(0)), Reader::Gone);
+        assert_eq!(publisher.delta("late", one(1), at(0)), Reader::Gone);
 
         let (publisher, subscription, commands) = pair();
         publisher.finish(Outcome::End);
@@ -300,17 +330,17 @@ mod tests {
     #[test]
     fn only_a_reader_that_takes_nothing_for_the_whole_timeout_is_idle() {
         let (mut publisher, mut subscription, _commands) = pair();
-        assert_eq!(publisher.delta("a", &[], at(100)), Reader::Present);
-        assert_eq!(publisher.delta("b", &[], at(129)), Reader::Present);
+        assert_eq!(publisher.delta("a", None, at(100)), Reader::Present);
+        assert_eq!(publisher.delta("b", None, at(129)), Reader::Present);
         assert!(subscription.recv().is_some());
         // Nothing waited from here to 200, so silence counts from 200 on.
         assert_eq!(publisher.progress(1, 2, at(200)), Reader::Present);
-        assert_eq!(publisher.delta("c", &[], at(229)), Reader::Present);
+        assert_eq!(publisher.delta("c", None, at(229)), Reader::Present);
         // One of two events is taken: the reader lives.
         assert!(subscription.recv().is_some());
-        assert_eq!(publisher.delta("d", &[], at(240)), Reader::Present);
-        assert_eq!(publisher.delta("e", &[], at(269)), Reader::Present);
-        assert_eq!(publisher.delta("f", &[], at(270)), Reader::Idle);
+        assert_eq!(publisher.delta("d", None, at(240)), Reader::Present);
+        assert_eq!(publisher.delta("e", None, at(269)), Reader::Present);
+        assert_eq!(publisher.delta("f", None, at(270)), Reader::Idle);
     }
 
     struct Count(AtomicUsize);
@@ -328,8 +358,8 @@ mod tests {
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
         assert!(pin!(subscription.next()).poll(&mut context).is_pending());
-        publisher.delta("a", &[1], at(0));
-        publisher.delta("b", &[2], at(0));
+        publisher.delta("a", one(1), at(0));
+        publisher.delta("b", one(2), at(0));
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         assert_eq!(pin!(subscription.next()).poll(&mut context), Poll::Ready(delta("ab", &[1, 2])));
         assert!(pin!(subscription.next()).poll(&mut context).is_pending());
@@ -352,7 +382,7 @@ mod tests {
             text
         });
         for token in 0..100 {
-            publisher.delta("x", &[token], at(0));
+            publisher.delta("x", one(token), at(0));
         }
         publisher.finish(Outcome::End);
         assert_eq!(reader.join().map(|text| text.len()).map_err(drop), Ok(100));

@@ -3,7 +3,7 @@
 //! ```text
 //!   a stored state shares n tokens  --> the row begins with a fork of it, shortened to n
 //!   an older row shares n tokens    --> the row waits until that one holds n, and begins with a fork of it
-//!   neither                         --> the row begins empty
+//!   neither, or its prompt is scored --> the row begins empty
 //! ```
 //!
 //! So requests that come together and begin alike, be they samples of one prompt, compute what they share once.
@@ -65,7 +65,7 @@ impl Executor {
 
     fn beginning(&mut self, index: usize) -> Beginning {
         let (older, younger) = self.rows.split_at(index);
-        if !younger[0].execution.prompt_cache {
+        if !younger[0].execution.prompt_cache || younger[0].is_scored() {
             return Beginning::Empty;
         }
         let (space, prompt) = (younger[0].space(), younger[0].tokens());

@@ -29,7 +29,7 @@ use std::{
     sync::mpsc::Sender,
 };
 use tandem_contracts::{
-    model::{Capabilities, Session, Slot, Step, Wanted},
+    model::{Capabilities, RowStep, Session, Slot, Step},
     request::{Outcome, RequestId},
     schedule::Clock,
     tensor::{Device, ErrorKind, Tensor},
@@ -92,7 +92,7 @@ struct Iteration {
 /// What a step gave.
 #[derive(Debug)]
 struct Given {
-    /// One for each row of the step that wanted logits.
+    /// One for each token of the step that wanted logits.
     choices: Vec<Choice>,
     /// Of each row of the step, whether its keys and values could be stored; empty where none was encoded.
     sound: Vec<bool>,
@@ -258,9 +258,9 @@ impl Executor {
     fn run(&mut self, step: &Step) -> std::result::Result<Given, Fault> {
         let vocabulary = self.vocabulary();
         let Parts { device, session, clock, .. } = &mut self.parts;
-        let wanting =
-            |row: &&Row| step.rows.iter().any(|part| part.slot == row.slot && part.wanted != Wanted::None);
-        let draws: Vec<Draw<'_>> = self.rows.iter().filter(wanting).map(Row::draw).collect();
+        let row = |part: &RowStep| self.rows.iter().find(|row| row.slot == part.slot);
+        let parts = step.rows.iter().filter_map(|part| Some((row(part)?, part)));
+        let draws: Vec<Draw<'_>> = parts.flat_map(|(row, part)| row.draws(part)).collect();
         let started = clock.now();
         let mut evaluated = started;
         let result = guard("step", || {
@@ -299,19 +299,18 @@ impl Executor {
         let mut ended: BTreeMap<Slot, Outcome> = BTreeMap::new();
         for part in &step.rows {
             let unsound = sound.next() == Some(false);
-            let choice = (part.wanted != Wanted::None).then(|| choices.next());
+            let wanted = part.wanted.count(part.tokens.len());
+            let drawn: Vec<Choice> = choices.by_ref().take(wanted).collect();
             let Some(row) = self.rows.iter_mut().find(|row| row.slot == part.slot) else { continue };
             self.metrics.prompt_tokens += row.advance(part.tokens.len(), now) as u64;
-            let outcome = match choice {
+            let before = row.completed();
+            let outcome = match drawn.into_iter().collect::<std::result::Result<Vec<_>, _>>() {
                 _ if unsound => Some(failed("the model gave keys or values that are not numbers")),
-                None => continue,
-                Some(None) => Some(failed("the model gave no logits")),
-                Some(Some(Err(_))) => Some(failed("the model gave logits that are not numbers")),
-                Some(Some(Ok(token))) => {
-                    self.metrics.completion_tokens += 1;
-                    row.deliver(token, self.capabilities.context, now)
-                }
+                Err(_) => Some(failed("the model gave logits that are not numbers")),
+                Ok(drawn) if drawn.len() < wanted => Some(failed("the model gave no logits")),
+                Ok(drawn) => row.deliver(drawn, self.capabilities.context, now),
             };
+            self.metrics.completion_tokens += (row.completed() - before) as u64;
             ended.extend(outcome.map(|outcome| (part.slot, outcome)));
         }
         self.retire(|row| ended.remove(&row.slot).or(row.cancelled.then_some(Outcome::Cancelled)));

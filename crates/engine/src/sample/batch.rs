@@ -1,33 +1,31 @@
-//! The choices of all rows of a step: what the device does, what is downloaded.
+//! The choices of all rows of logits of a step: what the device does, what is downloaded.
 //!
-//! Greedy rows share one argmax, whatever their number, and their maxima tell whether a row's logits are numbers.
-//! Rows that need the host (sampled ones, and greedy ones with a bias) download their logits.
+//! Greedy choices share one argmax, whatever their number, and their maxima tell whether a row's logits are numbers.
+//! What needs the host (sampled choices, greedy ones whose logits are changed first, and log-probabilities) downloads
+//! its logits.
 //!
 //! Invariant: nothing is evaluated here; [`Picks::tensors`] names what the iteration's one evaluation must include.
 
-use super::chain::{NotNumbers, choose, is_choosable};
+use super::chain::{Chosen, Draw, NotNumbers, Wish, choose, is_choosable};
 use tandem_contracts::{
-    sampling::Sampling,
     tensor::{Error, Reduce, Result, Tensor},
     text::TokenId,
 };
 
-/// What a row wants.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Draw<'a> {
-    pub(crate) sampling: &'a Sampling,
-    /// Tokens that the row has sampled before.
-    pub(crate) index: u64,
-}
-
 impl Draw<'_> {
     fn is_on_device(&self) -> bool {
-        self.sampling.is_greedy() && self.sampling.logit_bias.is_empty()
+        let plain = match self.wish {
+            Wish::Choose { sampling, allowed, .. } => {
+                sampling.is_greedy() && !sampling.changes_logits() && allowed.is_none()
+            }
+            Wish::Known(_) => false,
+        };
+        plain && self.scored.is_none()
     }
 }
 
 /// A row's token, or that its logits give none.
-pub(crate) type Choice = std::result::Result<TokenId, NotNumbers>;
+pub(crate) type Choice = std::result::Result<Chosen, NotNumbers>;
 
 /// Choices that wait for evaluation.
 #[derive(Debug)]
@@ -94,10 +92,11 @@ impl<'a> Picks<'a> {
         let choose_one = |draw: &Draw<'_>| {
             if draw.is_on_device() {
                 let (token, maximum) = on_device.next().ok_or_else(missing)?;
-                Ok(if is_choosable(maximum) { Ok(token as TokenId) } else { Err(NotNumbers) })
+                let chosen = Chosen { token: token as TokenId, score: None };
+                Ok(if is_choosable(maximum) { Ok(chosen) } else { Err(NotNumbers) })
             } else {
                 let row = on_host.next().ok_or_else(missing)?;
-                Ok(choose(row, draw.sampling, draw.index))
+                Ok(choose(row, draw))
             }
         };
         self.draws.iter().map(choose_one).collect()
@@ -123,15 +122,38 @@ fn select(logits: &Tensor, draws: &[Draw<'_>], on_device: bool) -> Result<Option
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tandem_contracts::{fake::Fake, tensor::Device};
+    use tandem_contracts::{
+        fake::Fake,
+        sampling::{Penalty, Sampling},
+        tensor::Device,
+    };
 
-    fn pick(logits: &[Vec<f32>], samplings: &[Sampling], vocabulary: usize) -> Result<Vec<Choice>> {
+    /// What one row of logits is for.
+    #[derive(Clone, Debug)]
+    struct Row {
+        sampling: Sampling,
+        known: Option<TokenId>,
+        scored: Option<usize>,
+    }
+
+    impl Row {
+        fn plain(sampling: Sampling) -> Self {
+            Self { sampling, known: None, scored: None }
+        }
+
+        fn draw(&self) -> Draw<'_> {
+            let sampling = &self.sampling;
+            let wish = Wish::Choose { sampling, history: &[3, 4], index: 5, allowed: None };
+            Draw { wish: self.known.map_or(wish, Wish::Known), scored: self.scored }
+        }
+    }
+
+    fn pick(logits: &[Vec<f32>], rows: &[Row], vocabulary: usize) -> Result<Vec<Choice>> {
         let fake = Fake::open();
         let device: Device = fake.clone();
         let width = logits.first().map_or(0, Vec::len);
         let tensor = device.upload_f32(&logits.concat(), &[logits.len(), width])?;
-        let draws: Vec<Draw<'_>> =
-            samplings.iter().zip(5..).map(|(sampling, index)| Draw { sampling, index }).collect();
+        let draws: Vec<Draw<'_>> = rows.iter().map(Row::draw).collect();
         let picks = Picks::new(&tensor, &draws, vocabulary)?;
         device.eval(&picks.tensors().collect::<Vec<_>>())?;
         let choices = picks.read();
@@ -140,18 +162,24 @@ mod tests {
         choices
     }
 
-    fn row() -> impl Strategy<Value = (Vec<f32>, Sampling)> {
+    fn row() -> impl Strategy<Value = (Vec<f32>, Row)> {
         let logit = prop_oneof![8 => (-6_i8..6).prop_map(f32::from), 1 => Just(f32::NEG_INFINITY), 1 => Just(f32::NAN)];
         let temperature = prop_oneof![Just(0.0_f32), Just(1.0), 0.1_f32..2.0];
         let bias = prop::collection::vec((0_u32..9, -9.0_f32..9.0), 0..2);
-        let sampling = (temperature, any::<u64>(), bias);
-        let sampling = sampling.prop_map(|(temperature, seed, logit_bias)| Sampling {
+        let presence = prop_oneof![2 => Just(0.0_f32), 1 => Just(3.0)];
+        let sampling = (temperature, any::<u64>(), bias, presence);
+        let sampling = sampling.prop_map(|(temperature, seed, logit_bias, presence)| Sampling {
             temperature,
             seed,
             logit_bias,
+            presence: Penalty { amount: presence, context: 20 },
             ..Sampling::default()
         });
-        (prop::collection::vec(logit, 9), sampling)
+        let known = prop_oneof![3 => Just(None), 1 => (0_u32..9).prop_map(Some)];
+        let scored = prop_oneof![2 => Just(None), 1 => (0_usize..4).prop_map(Some)];
+        let row = (sampling, known, scored);
+        let row = row.prop_map(|(sampling, known, scored)| Row { sampling, known, scored });
+        (prop::collection::vec(logit, 9), row)
     }
 
     proptest! {
@@ -160,27 +188,43 @@ mod tests {
             rows in prop::collection::vec(row(), 1..7),
             vocabulary in 1_usize..12,
         ) {
-            let (logits, samplings): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+            let (logits, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
             let expected: Vec<Choice> = logits
                 .iter()
-                .zip(&samplings)
-                .zip(5..)
-                .map(|((row, sampling), index)| choose(&mut row.clone()[..vocabulary.min(9)], sampling, index))
+                .zip(&rows)
+                .map(|(logits, row)| choose(&mut logits.clone()[..vocabulary.min(9)], &row.draw()))
                 .collect();
-            prop_assert_eq!(pick(&logits, &samplings, vocabulary).ok(), Some(expected));
+            prop_assert_eq!(pick(&logits, &rows, vocabulary).ok(), Some(expected));
         }
     }
 
     #[test]
+    fn plain_greedy_choices_alone_stay_on_the_device() {
+        let plain = Row::plain(Sampling::greedy());
+        let penalty = Penalty { amount: 0.5, context: 20 };
+        let penalised = Row::plain(Sampling { frequency: penalty, ..Sampling::greedy() });
+        let scored = Row { scored: Some(0), ..plain.clone() };
+        let known = Row { known: Some(1), ..plain.clone() };
+        let rows = [plain, penalised, scored, known, Row::plain(Sampling::default())];
+        assert_eq!(rows.map(|row| row.draw().is_on_device()), [true, false, false, false, false]);
+        let sampling = Sampling::greedy();
+        let wish = Wish::Choose { sampling: &sampling, history: &[], index: 0, allowed: Some(&[1]) };
+        assert!(!Draw { wish, scored: None }.is_on_device());
+    }
+
+    #[test]
     fn padding_of_the_head_is_never_chosen() {
-        let rows = [vec![1.0, 2.0, 9.0], vec![3.0, 2.0, 9.0]];
-        let sampled = Sampling { top_k: 1, ..Sampling::default() };
-        assert_eq!(pick(&rows, &[Sampling::greedy(), sampled], 2).ok(), Some(vec![Ok(1), Ok(0)]));
+        let logits = [vec![1.0, 2.0, 9.0], vec![3.0, 2.0, 9.0]];
+        let rows = [Sampling::greedy(), Sampling { top_k: 1, ..Sampling::default() }].map(Row::plain);
+        let tokens = pick(&logits, &rows, 2).map(|choices| {
+            choices.into_iter().map(|choice| choice.map(|chosen| chosen.token)).collect::<Vec<_>>()
+        });
+        assert_eq!(tokens.ok(), Some(vec![Ok(1), Ok(0)]));
     }
 
     #[test]
     fn rows_and_draws_must_agree() {
-        let refused = pick(&[vec![1.0], vec![2.0]], &[Sampling::greedy()], 1);
+        let refused = pick(&[vec![1.0], vec![2.0]], &[Row::plain(Sampling::greedy())], 1);
         assert_eq!(refused.map_err(|error| error.kind()), Err(tandem_contracts::tensor::ErrorKind::Shape));
     }
 }

@@ -7,7 +7,8 @@ use super::{
 use crate::{command::Command, config::Config};
 use std::collections::BTreeSet;
 use tandem_contracts::{
-    request::{Event, Outcome, Request, Usage},
+    request::{Event, Outcome, Request, Scoring, Usage},
+    sampling::{Penalty, Sampling},
     text::TokenId,
 };
 
@@ -77,6 +78,59 @@ fn prompt_and_answer_fill_the_context_exactly() {
     assert_eq!((seen.outcome(), &seen.tokens), (&Outcome::Length, &continuation(&prompt, 4)));
     let seen = run(request(&prompt, 4));
     assert_eq!(seen.tokens.len(), 4);
+}
+
+#[test]
+fn penalties_look_at_the_prompt_and_the_answer() {
+    // Whatever has been said can be said no more.
+    let presence = Penalty { amount: 100.0, context: 0 };
+    let sampling = Sampling { presence, ..Sampling::greedy() };
+    let seen = run(Request { sampling, ..request(&PROMPT, 25) });
+    let mut all: Vec<TokenId> = [&PROMPT, &seen.tokens[..]].concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!((all.len(), seen.tokens.len()), (28, 25));
+}
+
+#[test]
+fn scores_come_with_their_tokens_and_only_where_they_are_asked_for() {
+    let plain = run(request(&PROMPT, 6));
+    assert_eq!(plain.scores, []);
+    let scored = run(Request { scoring: Scoring { answer: Some(2), prompt: None }, ..request(&PROMPT, 6) });
+    assert_eq!((&scored.tokens, &scored.text), (&plain.tokens, &plain.text));
+    assert_eq!(scored.scores.len(), 6);
+    for (score, &token) in scored.scores.iter().zip(&scored.tokens) {
+        // A greedy token is the best one; the two paddings of the head, which would beat it, are no tokens.
+        assert_eq!((score.top[0], score.top.len()), ((token, score.log_probability), 2));
+        assert!(score.top[1].1 < score.log_probability && score.log_probability < 0.0);
+    }
+}
+
+#[test]
+fn a_scored_prompt_has_a_score_for_each_token_but_its_first_in_whatever_chunks() {
+    let prompt = [&PROMPT, &answer()[..]].concat();
+    let scoring = Scoring { answer: None, prompt: Some(1) };
+    let whole = run(Request { scoring, max_tokens: 0, ..request(&prompt, 1) });
+    assert_eq!(
+        (whole.outcome(), &whole.tokens[..], whole.prompt_scores.len()),
+        (&Outcome::Length, &[][..], 8)
+    );
+    assert_eq!(whole.usage(), Usage { prompt_tokens: 9, cached_tokens: 0, completion_tokens: 0 });
+    for (index, score) in whole.prompt_scores.iter().enumerate() {
+        // From its fourth token on, the prompt is the greedy continuation of the three before.
+        let (likely, log_probability) = score.top[0];
+        assert_eq!(likely, continuation(&prompt[..=index], 1)[0]);
+        assert_eq!(likely == prompt[index + 1], score.log_probability == log_probability);
+        assert!(index < 2 || likely == prompt[index + 1]);
+    }
+    let mut rig = Rig::new(Config { prompt_chunk: 2, ..config() });
+    let biased = Sampling { logit_bias: vec![(3, 50.0)], ..Sampling::default() };
+    let mut subscription = rig.submit(Request { scoring, sampling: biased, ..request(&prompt, 2) });
+    rig.finish();
+    let cut = read(&mut subscription);
+    // What is done to the answer's logits is not done to the prompt's.
+    assert_eq!((cut.prompt_scores, &cut.tokens[..]), (whole.prompt_scores, &[3, 3][..]));
+    assert_eq!(rig.steps(), "0@0+2**\n0@2+2**\n0@4+2**\n0@6+2**\n0@8+1**\n0@9+1*");
 }
 
 #[test]

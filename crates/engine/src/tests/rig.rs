@@ -23,7 +23,7 @@ use tandem_contracts::{
     execution::Execution,
     fake::Fake,
     model::StatePolicy,
-    request::{Event, Outcome, Request, RequestId, Usage},
+    request::{Event, Outcome, Request, RequestId, Score, Scoring, Usage},
     sampling::Sampling,
     schedule::Clock,
     tensor::Device,
@@ -82,6 +82,7 @@ pub(crate) fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
         max_tokens,
         sampling: Sampling::greedy(),
         state: None,
+        scoring: Scoring::default(),
         end_tokens: Vec::new(),
         ignore_end: false,
         text: Box::new(Numbers::default()),
@@ -210,6 +211,8 @@ impl Rig {
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) tokens: Vec<TokenId>,
+    pub(crate) scores: Vec<Score>,
+    pub(crate) prompt_scores: Vec<Score>,
     pub(crate) progress: Vec<(usize, usize)>,
     pub(crate) ends: Vec<(Outcome, Usage)>,
 }
@@ -219,9 +222,11 @@ impl Answer {
         assert!(self.ends.is_empty(), "an event after the end: {event:?}");
         match event {
             Event::Progress { done, total } => self.progress.push((done, total)),
-            Event::Delta { text, tokens } => {
+            Event::Prompt { scores } => self.prompt_scores.extend(scores),
+            Event::Delta { text, tokens, scores } => {
                 self.text.push_str(&text);
                 self.tokens.extend(tokens);
+                self.scores.extend(scores);
             }
             Event::Finished { outcome, usage } => self.ends.push((outcome, usage)),
         }

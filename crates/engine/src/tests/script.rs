@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use std::time::Duration;
 use tandem_contracts::{
     model::{Code, Codes, StatePolicy},
-    request::{Outcome, Request, RequestId, Usage},
-    sampling::Sampling,
+    request::{Outcome, Request, RequestId, Scoring, Usage},
+    sampling::{Dry, Penalty, Sampling, Xtc},
     tensor::ErrorKind,
     text::TokenId,
 };
@@ -27,11 +27,13 @@ struct Wish {
     sampling: Sampling,
     /// Whether its keys and values are to be kept in another way than the engine's own.
     encoded: bool,
+    scoring: Scoring,
 }
 
 impl Wish {
     fn request(&self) -> Request {
         Request {
+            scoring: self.scoring,
             end_tokens: self.end_tokens.clone(),
             sampling: self.sampling.clone(),
             state: self.encoded.then(encoded),
@@ -74,22 +76,34 @@ fn prompt() -> impl Strategy<Value = Vec<TokenId>> {
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
-    let sampling =
-        (prop_oneof![Just(0.0_f32), Just(0.7)], any::<u64>(), prop_oneof![Just(1.0_f32), Just(0.9)]);
-    let sampling = sampling.prop_map(|(temperature, seed, top_p)| Sampling {
+    let sampling = (
+        prop_oneof![Just(0.0_f32), Just(0.7)],
+        any::<u64>(),
+        prop_oneof![Just(1.0_f32), Just(0.9)],
+        prop_oneof![Just(0.0_f32), Just(1.5)],
+        prop_oneof![2 => Just(0.0_f32), 1 => Just(0.8)],
+        prop_oneof![2 => Just(0.0_f32), 1 => Just(0.5)],
+    );
+    let sampling = sampling.prop_map(|(temperature, seed, top_p, presence, dry, xtc)| Sampling {
         temperature,
         seed,
         top_p,
+        presence: Penalty { amount: presence, context: 5 },
+        dry: Dry { multiplier: dry, ..Dry::default() },
+        xtc: Xtc { probability: xtc, threshold: 0.05, ..Xtc::default() },
         ..Sampling::default()
     });
+    let scored = || prop_oneof![3 => Just(None), 1 => (0_usize..3).prop_map(Some)];
+    let scoring = (scored(), scored()).prop_map(|(answer, prompt)| Scoring { answer, prompt });
     let ends = prop::collection::vec(0_u32..30, 0..3);
-    (prompt(), 1_usize..12, ends, sampling, any::<bool>()).prop_map(
-        |(prompt, max_tokens, end_tokens, sampling, encoded)| Wish {
+    (prompt(), 1_usize..12, ends, sampling, any::<bool>(), scoring).prop_map(
+        |(prompt, max_tokens, end_tokens, sampling, encoded, scoring)| Wish {
             prompt,
             max_tokens,
             end_tokens,
             sampling,
             encoded,
+            scoring,
         },
     )
 }
@@ -234,11 +248,16 @@ proptest! {
         for client in clients.iter().filter(|client| client.subscription.is_some()) {
             let alone = client.wish.alone();
             match client.answer.outcome() {
-                Outcome::Cancelled => prop_assert!(alone.tokens.starts_with(&client.answer.tokens)),
+                Outcome::Cancelled => {
+                    prop_assert!(alone.tokens.starts_with(&client.answer.tokens));
+                    prop_assert!(alone.scores.starts_with(&client.answer.scores));
+                }
                 Outcome::Failed(failure) => prop_assert!(failure.message.contains("budget"), "{failure}"),
                 outcome => {
                     prop_assert_eq!(outcome, alone.outcome());
                     prop_assert_eq!(&client.answer.tokens, &alone.tokens);
+                    prop_assert_eq!(&client.answer.scores, &alone.scores);
+                    prop_assert_eq!(&client.answer.prompt_scores, &alone.prompt_scores);
                     prop_assert_eq!(&client.answer.text, &alone.text);
                     let cached_tokens = client.answer.usage().cached_tokens;
                     prop_assert!(cached_tokens < client.wish.prompt.len());

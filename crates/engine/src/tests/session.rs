@@ -9,9 +9,7 @@ use std::{
 };
 use tandem_contracts::{
     execution::ModelFacts,
-    model::{
-        Capabilities, RowState, RowStep, Session, Slot, StatePolicy, Step, Stepped, TokenSource, Wanted,
-    },
+    model::{Capabilities, RowState, RowStep, Session, Slot, StatePolicy, Step, Stepped, TokenSource},
     tensor::{Device, Error, ErrorKind, Result, Tensor},
     text::TokenId,
 };
@@ -326,8 +324,11 @@ impl Session for Scripted {
         assert!(policies.all(|policy| policy == first), "rows that are kept in different ways share a step");
         let rows = step.rows.iter().map(|row| Ok((row.slot, self.check(row)?)));
         let rows: Vec<(Slot, Vec<TokenId>)> = rows.collect::<Result<_>>()?;
-        let wanting = step.rows.iter().zip(&rows).filter(|(row, _)| row.wanted != Wanted::None);
-        let wanted: Vec<f32> = wanting.flat_map(|(_, (_, tokens))| logits(tokens)).collect();
+        let wanted = step.rows.iter().zip(&rows).flat_map(|(row, (_, tokens))| {
+            let wanted = row.wanted.count(row.tokens.len());
+            (tokens.len() - wanted + 1..=tokens.len()).flat_map(|end| logits(&tokens[..end]))
+        });
+        let wanted: Vec<f32> = wanted.collect();
         let count = step.wanted();
         let mut touched = vec![self.device.upload_f32(&vec![0.5; step.tokens()], &[step.tokens()])?];
         if self.control.script().at_evaluation == Some(number) {

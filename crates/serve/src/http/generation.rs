@@ -14,7 +14,7 @@ use std::{
     ops::RangeInclusive,
 };
 use tandem_contracts::{
-    request::Request,
+    request::{Request, Scoring},
     sampling::Sampling,
     text::{TokenId, Vocabulary},
 };
@@ -136,6 +136,7 @@ impl Generation {
             max_tokens: self.length(model, prompt.len()),
             sampling: Sampling { seed: sampling.seed.wrapping_add(choice), ..sampling.clone() },
             state: None,
+            scoring: Scoring::default(),
             end_tokens: model.text.tokenizer.end_tokens().to_vec(),
             ignore_end: self.ignore_eos.unwrap_or(false),
             text: model.text.answer(&stops),
@@ -171,6 +172,7 @@ impl Generation {
                 None => RandomState::new().hash_one(0),
             },
             logit_bias: self.logit_bias(model.text.tokenizer.len())?,
+            ..Sampling::default()
         };
         sampling.validate().map_err(|error| ApiError::field(error.field, error.to_string()))?;
         Ok(sampling)

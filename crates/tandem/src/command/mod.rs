@@ -11,7 +11,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, RandomState};
 use tandem_contracts::{
-    request::{Request, Usage},
+    request::{Request, Scoring, Usage},
     sampling::Sampling,
     text::{TokenId, Vocabulary},
 };
@@ -39,9 +39,10 @@ fn submit(
             top_k: defaults.top_k,
             min_p: defaults.min_p,
             seed: typed.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
-            logit_bias: Vec::new(),
+            ..Sampling::default()
         },
         state: None,
+        scoring: Scoring::default(),
         end_tokens: model.text.tokenizer.end_tokens().to_vec(),
         ignore_end: false,
         text: model.text.answer(stops),
