@@ -197,6 +197,12 @@ pub enum Rejection {
         /// The bound.
         limit: usize,
     },
+    /// More requests were submitted together than may ever wait.
+    #[error("at most {limit} answers can be asked for at once")]
+    TooMany {
+        /// The bound.
+        limit: usize,
+    },
     /// The engine is draining or its thread has died.
     #[error("the engine takes no requests: {0}")]
     Closed(&'static str),

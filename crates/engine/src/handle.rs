@@ -104,6 +104,15 @@ struct Shared {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// A request that can run, with its place in the queue.
+#[derive(Debug)]
+struct Placed {
+    request: Request,
+    policy: usize,
+    execution: Arc<Execution>,
+    place: Place,
+}
+
 /// A running engine. Cheap to clone; every method may be called from any thread.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
@@ -117,10 +126,44 @@ impl EngineHandle {
     /// # Errors
     /// Why the request was not taken; nothing of it has run.
     pub fn submit(&self, request: Request) -> Result<Subscription, Rejection> {
-        let submitted =
-            self.check(&request).and_then(|(policy, execution)| self.enqueue(request, policy, execution));
+        let submitted = self.place(request, 0).and_then(|placed| {
+            // Held over the send: a drain that has begun comes after every request that was taken before it.
+            let phase = self.shared.status.phase();
+            phase.refusal()?;
+            self.send(placed)
+        });
         self.shared.status.count_submission(submitted.is_ok());
         submitted
+    }
+
+    /// Hands requests in together: all are taken, or none of them. Never waits.
+    ///
+    /// # Errors
+    /// Why one was not taken; nothing of any has run.
+    pub fn submit_all(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<Vec<Subscription>, Rejection> {
+        let placed = requests.into_iter().enumerate().map(|(held, request)| self.place(request, held));
+        let submitted: Result<Vec<_>, _> = placed.collect::<Result<Vec<_>, _>>().and_then(|placed| {
+            let phase = self.shared.status.phase();
+            phase.refusal()?;
+            placed.into_iter().map(|placed| self.send(placed)).collect()
+        });
+        match &submitted {
+            Ok(all) => all.iter().for_each(|_| self.shared.status.count_submission(true)),
+            Err(_) => self.shared.status.count_submission(false),
+        }
+        submitted
+    }
+
+    /// A place in the queue for a request that can run, beside as many as are `held` for others of the same submission.
+    fn place(&self, request: Request, held: usize) -> Result<Placed, Rejection> {
+        let (policy, execution) = self.check(&request)?;
+        let limit = self.shared.config.max_queued.max(1);
+        let full = if held < limit { Rejection::QueueFull { limit } } else { Rejection::TooMany { limit } };
+        let place = Place::take(&self.shared.status, limit).ok_or(full)?;
+        Ok(Placed { request, policy, execution, place })
     }
 
     /// How a request is kept, by the policy's number, and how it is run: resolved here for good.
@@ -165,26 +208,16 @@ impl EngineHandle {
         }
     }
 
-    fn enqueue(
-        &self,
-        request: Request,
-        policy: usize,
-        execution: Arc<Execution>,
-    ) -> Result<Subscription, Rejection> {
-        let Shared { status, config, next, .. } = &*self.shared;
-        let limit = config.max_queued.max(1);
-        let place = Place::take(status, limit).ok_or(Rejection::QueueFull { limit })?;
-        // Held over the send: a drain that has begun comes after every request that was taken before it.
-        let phase = status.phase();
-        phase.refusal()?;
+    /// Sends a request to the engine's thread, under the phase's lock.
+    fn send(&self, placed: Placed) -> Result<Subscription, Rejection> {
+        let Shared { config, next, .. } = &*self.shared;
+        let Placed { request, policy, execution, place } = placed;
         let id = RequestId(next.fetch_add(1, Ordering::Relaxed));
         let (publisher, subscription) = channel(id, self.commands.clone(), config.idle_timeout);
         let submission = Submission { id, request, policy, execution, publisher, place };
-        let sent = self.commands.send(Command::Submit(Box::new(submission))).map_err(|_| Phase::Failed);
-        drop(phase);
-        match sent {
+        match self.commands.send(Command::Submit(Box::new(submission))) {
             Ok(()) => Ok(subscription),
-            Err(phase) => phase.refusal().map(|()| subscription),
+            Err(_) => Phase::Failed.refusal().map(|()| subscription),
         }
     }
 

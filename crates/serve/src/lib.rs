@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`http`] | OpenAI's protocol over an engine |
 //! | [`text`] | tokeniser, growing answers, stop strings, chat templates; knows no HTTP |
+//! | [`sampling`] | what clients say of sampling, over what holds where they say nothing |
 //! | [`model`] | one served model: engine, text, and what absent fields of a request mean |
 //!
 //! A program that wants text without a server takes [`model`] and [`text`] alone, as `tandem generate` does.
@@ -12,6 +13,7 @@
 mod error;
 pub mod http;
 pub mod model;
+pub mod sampling;
 pub mod text;
 
 pub use error::{Error, ErrorKind};

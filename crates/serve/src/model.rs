@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Error, ErrorKind},
+    sampling,
     text::{
         AnswerText, Tokenizer,
         template::{ChatTemplate, Conversation, Moment},
@@ -68,51 +69,20 @@ impl ModelText {
     }
 }
 
-/// Sampling of requests that do not say otherwise: the model's `generation_config.json`, else OpenAI's defaults.
-#[derive(Clone, Debug, PartialEq)]
+/// What requests get that do not say otherwise: the model's `generation_config.json`, else OpenAI's defaults.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Defaults {
-    /// Temperature.
-    pub temperature: f32,
-    /// Nucleus.
-    pub top_p: f32,
-    /// Candidates; 0 is all.
-    pub top_k: u32,
-    /// Fraction of the most likely token.
-    pub min_p: f32,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
     /// Most tokens of an answer, whatever is asked for.
     pub max_tokens: Option<usize>,
 }
 
-impl Default for Defaults {
-    fn default() -> Self {
-        let Sampling { temperature, top_p, top_k, min_p, .. } = Sampling::default();
-        Self { temperature, top_p, top_k, min_p, max_tokens: None }
-    }
-}
-
 impl Defaults {
-    /// Those of a `generation_config.json`; fields that are absent or of another type keep OpenAI's defaults. A file
-    /// that says `do_sample: false` is greedy.
+    /// Those of a `generation_config.json`; fields that are absent, of another type or out of range keep OpenAI's
+    /// defaults. A file that says `do_sample: false` is greedy.
     pub fn from_generation_config(bytes: &[u8]) -> Self {
-        let mut defaults = Self::default();
-        let Ok(config) = serde_json::from_slice::<serde_json::Value>(bytes) else { return defaults };
-        let number = |key: &str| config[key].as_f64().map(|value| value as f32);
-        if let Some(temperature) = number("temperature") {
-            defaults.temperature = temperature;
-        }
-        if config["do_sample"].as_bool() == Some(false) {
-            defaults.temperature = 0.0;
-        }
-        if let Some(top_p) = number("top_p") {
-            defaults.top_p = top_p;
-        }
-        if let Some(min_p) = number("min_p") {
-            defaults.min_p = min_p;
-        }
-        if let Some(top_k) = config["top_k"].as_u64().and_then(|top_k| u32::try_from(top_k).ok()) {
-            defaults.top_k = top_k;
-        }
-        defaults
+        Self { sampling: sampling::of_generation_config(bytes), max_tokens: None }
     }
 }
 
@@ -146,22 +116,4 @@ impl fmt::Debug for ServedModel {
 /// Seconds since 1970; 0 on a machine whose clock is before that.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generation_settings_win_over_openai_defaults() {
-        let file =
-            br#"{"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": "x", "eos_token_id": [1, 2]}"#;
-        let defaults = Defaults::from_generation_config(file);
-        assert_eq!(
-            (defaults.temperature, defaults.top_p, defaults.top_k, defaults.min_p),
-            (0.6, 0.95, 20, 0.0)
-        );
-        assert_eq!(Defaults::from_generation_config(b"{\"do_sample\": false}").temperature, 0.0);
-        assert_eq!(Defaults::from_generation_config(b"not json"), Defaults::default());
-    }
 }

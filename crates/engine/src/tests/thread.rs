@@ -14,7 +14,7 @@ use tandem_contracts::{
     execution::Reason,
     fake,
     model::{Code, Codes, Session, StatePolicy},
-    request::{Event, Outcome, Rejection, Request, RequestId},
+    request::{Event, Outcome, Rejection, Request, RequestId, Scoring},
     sampling::Sampling,
     schedule::Clock,
     tensor::{self, Affine, Device, OpenDevice},
@@ -121,6 +121,8 @@ fn what_cannot_run_is_rejected() {
     let reject = |request: Request| handle.submit(request).err();
     assert_eq!(reject(request(&[], 1)), Some(Rejection::EmptyPrompt));
     assert_eq!(reject(request(&[1], 0)), Some(Rejection::NoTokens));
+    let scoring = Scoring { answer: Some(1), prompt: None };
+    assert_eq!(reject(Request { scoring, ..request(&[1], 0) }), Some(Rejection::NoTokens));
     let unknown = Rejection::UnknownToken { token: VOCABULARY as u32, vocabulary: VOCABULARY };
     assert_eq!(reject(request(&[1, VOCABULARY as u32], 1)), Some(unknown.clone()));
     let sampling = Sampling { logit_bias: vec![(VOCABULARY as u32, 1.0)], ..Sampling::greedy() };
@@ -152,6 +154,27 @@ fn what_the_model_cannot_run_is_rejected_with_every_reason() {
     assert_eq!(handle.submit(request(&[], 1)).err(), Some(Rejection::EmptyPrompt));
     assert_eq!(handle.metrics().rejected, 2);
     handle.shutdown();
+}
+
+#[test]
+fn requests_that_belong_together_are_all_taken_or_none() {
+    let (handle, control) = engine(Config { max_queued: 3, max_rows: 1, ..config() });
+    control.script().held = true;
+    let running = submit(&handle, request(&[1], 1));
+    control.await_steps(1);
+    let together = |count: u32| handle.submit_all((0..count).map(|first| request(&[first], 1)));
+    let taken = together(2).expect("there are three places");
+    assert_eq!(together(2).err(), Some(Rejection::QueueFull { limit: 3 }));
+    assert_eq!(handle.metrics().queued, 2);
+    control.release();
+    for subscription in [running].into_iter().chain(taken) {
+        assert_eq!(Answer::wait(subscription).outcome(), &Outcome::Length);
+    }
+    assert_eq!(together(4).err(), Some(Rejection::TooMany { limit: 3 }));
+    let unfit = handle.submit_all([request(&[1], 1), request(&[], 1)]);
+    assert_eq!(unfit.err(), Some(Rejection::EmptyPrompt));
+    let metrics = handle.metrics();
+    assert_eq!((metrics.queued, metrics.accepted, metrics.rejected), (0, 3, 3));
 }
 
 #[test]

@@ -5,16 +5,24 @@
 //! Invariants: every row gives texts and then one end; the usage is complete once all have ended, and counts a
 //! prompt once, however many choices it has; dropping an answer cancels what has not ended.
 
-use super::error::ApiError;
-use crate::model::{ServedModel, unix_seconds};
+use super::{
+    error::ApiError,
+    score::{Echo, Scored, Scores},
+};
+use crate::{
+    model::{ServedModel, unix_seconds},
+    text::{Detokenizer, Tokenizer},
+};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::{
+    collections::VecDeque,
     future::poll_fn,
     hash::{BuildHasher, RandomState},
+    sync::Arc,
     task::{Context, Poll},
 };
-use tandem_contracts::request::{Event, Outcome, Request, Usage};
+use tandem_contracts::request::{Event, Outcome, Request, Score, Usage};
 use tandem_engine::Subscription;
 
 /// What names an answer in each of its objects.
@@ -29,28 +37,51 @@ pub(crate) struct Head {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) head: Head,
+    /// For the texts of tokens.
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// Whether tokens come with their scores.
+    pub(crate) scored: bool,
     /// The rows that have not ended, by the index of their choice.
-    rows: Vec<Option<Subscription>>,
+    rows: Vec<Option<Row>>,
     /// Rows of one prompt.
     choices: usize,
     /// The row that is asked first, so that none waits for the others.
     turn: usize,
+    /// Parts that are there already.
+    ready: VecDeque<(usize, Part)>,
     usage: Usage,
 }
 
+/// One choice that has not ended.
+#[derive(Debug)]
+struct Row {
+    subscription: Subscription,
+    scores: Option<Scores>,
+    /// A prompt whose tokens come with their scores, and those that have come.
+    echo: Option<(Echo, Vec<Score>)>,
+}
+
 /// What one row gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
-    /// More text, never empty.
-    Text(String),
+    /// More of it, never nothing.
+    More(Piece),
     /// The wire's word for how the row ended.
     End(&'static str),
+}
+
+/// More text of a choice, and tokens with their scores where they are wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Piece {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<Scored>,
 }
 
 /// A finished choice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) text: String,
+    pub(crate) tokens: Vec<Scored>,
     pub(crate) reason: &'static str,
 }
 
@@ -65,14 +96,40 @@ impl Answer {
         requests: impl Iterator<Item = Request>,
         choices: usize,
     ) -> Result<Self, ApiError> {
-        let rows = requests.map(|request| Ok(Some(model.engine.submit(request)?)));
-        let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
+        let mut scored = false;
+        let requests = requests.inspect(|request| scored = request.scoring.answer.is_some());
+        let subscriptions = model.engine.submit_all(requests)?;
+        let tokenizer = Arc::clone(&model.text.tokenizer);
+        let row = |subscription| {
+            let scores = scored.then(|| Scores::new(Detokenizer::new(Arc::clone(&tokenizer)), 0));
+            Some(Row { subscription, scores, echo: None })
+        };
+        let rows = subscriptions.into_iter().map(row).collect();
         let head = Head {
             id: format!("{prefix}-{:016x}", RandomState::new().hash_one(unix_seconds())),
             created: unix_seconds(),
             model: model.name.clone(),
         };
-        Ok(Self { head, rows, choices, turn: 0, usage: Usage::default() })
+        let (ready, usage) = (VecDeque::new(), Usage::default());
+        Ok(Self { head, tokenizer, scored, rows, choices, turn: 0, ready, usage })
+    }
+
+    /// Puts its prompt before each choice, in the order of prompts.
+    pub(crate) fn echo(&mut self, echoes: &[Echo]) {
+        let echoes = echoes.iter().flat_map(|echo| std::iter::repeat_n(echo, self.choices));
+        for (index, (row, echo)) in self.rows.iter_mut().zip(echoes).enumerate() {
+            let Some(row) = row else { continue };
+            let Some(scores) = &mut row.scores else {
+                let piece = Piece { text: echo.text.clone(), tokens: Vec::new() };
+                self.ready.push_back((index, Part::More(piece)));
+                continue;
+            };
+            let detokenizer = Detokenizer::new(Arc::clone(&self.tokenizer));
+            *scores = Scores::new(detokenizer, echo.text.chars().count());
+            row.echo = Some((echo.clone(), Vec::new()));
+            let piece = row.echoed(&self.tokenizer, Vec::new());
+            self.ready.extend(piece.map(|piece| (index, Part::More(piece))));
+        }
     }
 
     /// Number of choices.
@@ -86,31 +143,61 @@ impl Answer {
     /// A row failed, which ends the answer.
     pub(crate) async fn next(&mut self) -> Option<Result<(usize, Part), ApiError>> {
         loop {
-            let (row, event) = poll_fn(|context| self.poll(context)).await?;
-            match event {
-                Some(Event::Progress { .. }) => {}
-                // Characters or stop strings are open: there is nothing to say yet.
-                Some(Event::Delta { text, .. }) if text.is_empty() => {}
-                Some(Event::Delta { text, .. }) => return Some(Ok((row, Part::Text(text)))),
-                Some(Event::Finished { outcome, usage }) => {
-                    self.rows[row] = None;
-                    self.count(row, usage);
-                    return Some(reason(&outcome).map(|reason| (row, Part::End(reason))));
-                }
-                None => return Some(Err(failed("the engine is gone"))),
+            if let Some(part) = self.ready.pop_front() {
+                return Some(Ok(part));
             }
+            let (index, event) = poll_fn(|context| self.poll(context)).await?;
+            let Some(event) = event else { return Some(Err(failed("the engine is gone"))) };
+            if let Err(error) = self.take(index, event) {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    fn take(&mut self, index: usize, event: Event) -> Result<(), ApiError> {
+        let Some(row) = &mut self.rows[index] else { return Ok(()) };
+        let piece = match event {
+            Event::Progress { .. } => return Ok(()),
+            Event::Prompt { scores } => row.echoed(&self.tokenizer, scores).unwrap_or_default(),
+            Event::Delta { text, tokens, scores } => {
+                let tokens = row.scores.as_mut().map_or_else(Vec::new, |all| {
+                    tokens.into_iter().zip(scores).for_each(|(token, score)| all.push(token, Some(score)));
+                    all.take(&text)
+                });
+                Piece { text, tokens }
+            }
+            Event::Finished { outcome, usage } => {
+                let rest = row.scores.as_mut().map_or_else(Vec::new, Scores::finish);
+                // What is left after a stop string was cut off by it.
+                let tokens = if matches!(outcome, Outcome::Stop(_)) { Vec::new() } else { rest };
+                self.rows[index] = None;
+                self.count(index, usage);
+                let reason = reason(&outcome)?;
+                self.put(index, Piece { text: String::new(), tokens });
+                self.ready.push_back((index, Part::End(reason)));
+                return Ok(());
+            }
+        };
+        self.put(index, piece);
+        Ok(())
+    }
+
+    /// Hands a piece out. One of nothing says only that characters or stop strings are open.
+    fn put(&mut self, index: usize, piece: Piece) {
+        if piece != Piece::default() {
+            self.ready.push_back((index, Part::More(piece)));
         }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Option<Event>)>> {
         let count = self.rows.len();
         let mut running = false;
-        for row in (self.turn..count).chain(0..self.turn) {
-            let Some(subscription) = &mut self.rows[row] else { continue };
+        for index in (self.turn..count).chain(0..self.turn) {
+            let Some(row) = &mut self.rows[index] else { continue };
             running = true;
-            if let Poll::Ready(event) = subscription.poll_recv(context) {
-                self.turn = (row + 1) % count;
-                return Poll::Ready(Some((row, event)));
+            if let Poll::Ready(event) = row.subscription.poll_recv(context) {
+                self.turn = (index + 1) % count;
+                return Poll::Ready(Some((index, event)));
             }
         }
         if running { Poll::Pending } else { Poll::Ready(None) }
@@ -144,11 +231,28 @@ impl Answer {
         let mut wholes = vec![Whole::default(); self.len()];
         while let Some(next) = self.next().await {
             match next? {
-                (row, Part::Text(text)) => wholes[row].text.push_str(&text),
+                (row, Part::More(Piece { text, tokens })) => {
+                    wholes[row].text.push_str(&text);
+                    wholes[row].tokens.extend(tokens);
+                }
                 (row, Part::End(reason)) => wholes[row].reason = reason,
             }
         }
         Ok(wholes)
+    }
+}
+
+impl Row {
+    /// Takes scores of the prompt, and gives the prompt with all of them once they are there.
+    fn echoed(&mut self, tokenizer: &Arc<Tokenizer>, scores: Vec<Score>) -> Option<Piece> {
+        let (echo, came) = self.echo.as_mut()?;
+        came.extend(scores);
+        if came.len() + 1 < echo.tokens.len() {
+            return None;
+        }
+        let (echo, scores) = self.echo.take()?;
+        let tokens = echo.scored(tokenizer, scores);
+        Some(Piece { text: echo.text, tokens })
     }
 }
 

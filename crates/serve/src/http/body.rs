@@ -47,7 +47,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Ge
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        read(request, |json| Ok(Self { own: typed(json)?, generation: typed(json)? })).await
+        read(request, |json| Ok(Self { own: typed(json)?, generation: Generation::read(json)? })).await
     }
 }
 
@@ -105,7 +105,8 @@ fn json(bytes: &[u8]) -> Result<Value, ApiError> {
     Err(ApiError::invalid("the body must be a JSON object"))
 }
 
-fn typed<T: DeserializeOwned>(json: &Value) -> Result<T, ApiError> {
+/// Reads fields from an object.
+pub(crate) fn typed<T: DeserializeOwned>(json: &Value) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().to_string();
         let reason = plain(&error.into_inner().to_string());
@@ -121,6 +122,7 @@ fn plain(reason: &str) -> String {
     let Some((head, expected)) = reason.rsplit_once("expected ") else { return reason.to_owned() };
     let expected = match expected {
         "u32" | "u64" => "a whole number that is not negative",
+        "i64" => "a whole number",
         "f64" => "a number",
         "a sequence" => "a list",
         "a map" => "an object",
@@ -137,7 +139,7 @@ mod tests {
 
     fn refusal(body: &str) -> String {
         let read = json(body.as_bytes())
-            .and_then(|json| Ok((typed::<ChatRequest>(&json)?, typed::<Generation>(&json)?)));
+            .and_then(|json| Ok((typed::<ChatRequest>(&json)?, Generation::read(&json)?)));
         match read {
             Ok(request) => panic!("accepted: {request:?}"),
             Err(error) => error.body()["error"]["message"].as_str().unwrap_or_default().to_owned(),

@@ -1,11 +1,12 @@
 //! `POST /v1/chat/completions`.
 
 use super::{
-    answer::{Answer, Part},
+    answer::{Answer, Part, Piece},
     body::{Body, Generating},
     error::ApiError,
     generation::{in_range, refuse},
     message::{self, Message},
+    score,
     state::{App, blocking},
     stream::{self, Chunks},
     wire::{ChatCompletion, ChatDelta},
@@ -23,6 +24,7 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tandem_contracts::request::Scoring;
 
 /// Efforts that clients may ask for.
 const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
@@ -72,12 +74,13 @@ pub(crate) async fn complete(
     Generating { own, generation }: Generating<ChatRequest>,
 ) -> Result<Response, ApiError> {
     own.check()?;
-    generation.check()?;
+    generation.check(1)?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let submitted = blocking(move || {
         let prompt = [own.prompt(&model, |conversation| model.text.chat_prompt(conversation))?];
-        Answer::submit("chatcmpl", &model, generation.requests(&model, &prompt)?, generation.choices())
+        let requests = generation.requests(&model, &prompt, own.scoring())?;
+        Answer::submit("chatcmpl", &model, requests, generation.choices())
     });
     let mut answer = submitted.await.map_err(|error| error.at("messages"))?;
     if let Some(options) = streamed {
@@ -125,9 +128,13 @@ impl ChatRequest {
                     "response_format",
                     self.response_format.as_ref().is_some_and(|format| format.r#type != "text"),
                 ),
-                ("logprobs", self.logprobs == Some(true)),
             ],
         )
+    }
+
+    fn scoring(&self) -> Scoring {
+        let top = self.top_logprobs.unwrap_or(0) as usize;
+        Scoring { answer: (self.logprobs == Some(true)).then_some(top), prompt: None }
     }
 
     /// Makes something of the conversation: its text or its tokens.
@@ -185,25 +192,30 @@ impl ChatChunks {
         chunk
     }
 
-    fn choice(&self, answer: &Answer, index: usize, delta: &ChatDelta, reason: Option<&str>) -> Value {
-        let choice = json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": reason});
+    fn choice(&self, answer: &Answer, choice: Value) -> Value {
         self.chunk(answer, json!([choice]), Value::Null)
     }
+}
+
+fn choice(index: usize, delta: &ChatDelta, logprobs: Option<Value>, reason: Option<&str>) -> Value {
+    json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason})
 }
 
 impl Chunks for ChatChunks {
     fn opening(&self, answer: &Answer) -> Vec<Value> {
         let delta = ChatDelta { role: Some("assistant"), content: Some(String::new()) };
-        (0..answer.len()).map(|index| self.choice(answer, index, &delta, None)).collect()
+        (0..answer.len()).map(|index| self.choice(answer, choice(index, &delta, None, None))).collect()
     }
 
-    fn part(&self, answer: &Answer, choice: usize, part: Part) -> Value {
-        match part {
-            Part::Text(text) => {
-                self.choice(answer, choice, &ChatDelta { role: None, content: Some(text) }, None)
+    fn part(&self, answer: &Answer, index: usize, part: Part) -> Value {
+        let choice = match part {
+            Part::More(Piece { text, tokens }) => {
+                let logprobs = (!tokens.is_empty()).then(|| score::chat(&answer.tokenizer, &tokens));
+                choice(index, &ChatDelta { role: None, content: Some(text) }, logprobs, None)
             }
-            Part::End(reason) => self.choice(answer, choice, &ChatDelta::default(), Some(reason)),
-        }
+            Part::End(reason) => choice(index, &ChatDelta::default(), None, Some(reason)),
+        };
+        self.choice(answer, choice)
     }
 
     fn closing(&self, answer: &Answer) -> Option<Value> {

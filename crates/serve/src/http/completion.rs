@@ -1,11 +1,12 @@
 //! `POST /v1/completions`: raw prompts, continued.
 
 use super::{
-    answer::{Answer, Part},
+    answer::{Answer, Part, Piece},
     body::Generating,
     chat::StreamOptions,
     error::ApiError,
-    generation::{in_range, refuse},
+    generation::{Generation, in_range, refuse},
+    score::{self, Echo},
     state::{App, blocking},
     stream::{self, Chunks},
 };
@@ -19,7 +20,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tandem_contracts::text::TokenId;
+use tandem_contracts::{request::Scoring, text::TokenId};
 
 /// Most prompts of a request.
 const PROMPTS: usize = 128;
@@ -53,27 +54,29 @@ pub(crate) async fn complete(
     Generating { own, generation }: Generating<CompletionRequest>,
 ) -> Result<Response, ApiError> {
     own.check()?;
-    generation.check()?;
+    // A prompt that is shown may be all that is asked for.
+    generation.check(if own.echo == Some(true) { 0 } else { 1 })?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let submitted = blocking(move || {
         let prompts = own.prompt.tokens(&model.text.tokenizer)?;
-        let mut echoes = vec![String::new(); prompts.len() * generation.choices()];
+        let requests = generation.requests(&model, &prompts, own.scoring(&generation))?;
+        let mut answer = Answer::submit("cmpl", &model, requests, generation.choices())?;
         if own.echo == Some(true) {
-            let texts = own.prompt.texts(&model.text.tokenizer);
-            echoes = texts.into_iter().flat_map(|text| vec![text; generation.choices()]).collect();
+            answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
         }
-        let requests = generation.requests(&model, &prompts)?;
-        Ok((Answer::submit("cmpl", &model, requests, generation.choices())?, echoes))
+        Ok(answer)
     });
-    let (mut answer, echoes) = submitted.await.map_err(|error| error.at("prompt"))?;
+    let mut answer = submitted.await.map_err(|error| error.at("prompt"))?;
     if let Some(options) = streamed {
-        let chunks = TextChunks { usage: options.include_usage == Some(true), echoes };
+        let chunks = TextChunks { usage: options.include_usage == Some(true) };
         return Ok(stream::respond(answer, chunks, app.keep_alive()));
     }
-    let wholes = answer.collect().await?.into_iter().zip(echoes).enumerate();
-    let choices =
-        wholes.map(|(index, (whole, echo))| choice(index, &(echo + &whole.text), Some(whole.reason)));
+    let wholes = answer.collect().await?.into_iter().enumerate();
+    let choices = wholes.map(|(index, whole)| {
+        let logprobs = answer.scored.then(|| score::completion(&answer.tokenizer, &whole.tokens));
+        choice(index, &whole.text, logprobs, Some(whole.reason))
+    });
     let choices: Vec<Value> = choices.collect();
     Ok(Json(json!({
         "id": answer.head.id, "object": "text_completion", "created": answer.head.created,
@@ -82,8 +85,8 @@ pub(crate) async fn complete(
     .into_response())
 }
 
-fn choice(index: usize, text: &str, reason: Option<&str>) -> Value {
-    json!({"index": index, "text": text, "logprobs": null, "finish_reason": reason})
+fn choice(index: usize, text: &str, logprobs: Option<Value>, reason: Option<&str>) -> Value {
+    json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})
 }
 
 impl CompletionRequest {
@@ -93,8 +96,15 @@ impl CompletionRequest {
             ("suffix", self.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty())),
             ("best_of", self.best_of.is_some_and(|best_of| best_of > 1)),
         ];
-        refuse(StatusCode::BAD_REQUEST, &unserved)?;
-        refuse(StatusCode::NOT_IMPLEMENTED, &[("logprobs", self.logprobs.is_some())])
+        refuse(StatusCode::BAD_REQUEST, &unserved)
+    }
+
+    /// The prompt's tokens are scored where they are shown with log-probabilities, or are all there is.
+    fn scoring(&self, generation: &Generation) -> Scoring {
+        let answer = self.logprobs.map(|count| count as usize);
+        let shown = self.echo == Some(true);
+        let alone = generation.asks_for_nothing().then_some(0);
+        Scoring { answer, prompt: if shown { answer.or(alone) } else { None } }
     }
 }
 
@@ -118,21 +128,25 @@ impl Prompt {
         Ok(prompts)
     }
 
-    /// The text of each prompt.
-    fn texts(&self, tokenizer: &Arc<Tokenizer>) -> Vec<String> {
-        let decode = |tokens: &Vec<TokenId>| {
+    /// Each prompt as it is shown: a text as it came, tokens with the names of special ones.
+    fn echoes(&self, prompts: Vec<Vec<TokenId>>, tokenizer: &Arc<Tokenizer>) -> Vec<Echo> {
+        let decode = |tokens: &[TokenId]| {
             let mut detokenizer = Detokenizer::with_special(Arc::clone(tokenizer));
             let mut text = String::new();
             tokens.iter().for_each(|&token| detokenizer.push(token, &mut text));
             detokenizer.finish(&mut text);
             text
         };
-        match self {
-            Self::Text(text) => vec![text.clone()],
-            Self::Texts(texts) => texts.clone(),
-            Self::Tokens(tokens) => vec![decode(tokens)],
-            Self::ManyTokens(prompts) => prompts.iter().map(decode).collect(),
-        }
+        let texts = match self {
+            Self::Text(text) => Some(std::slice::from_ref(text)),
+            Self::Texts(texts) => Some(&texts[..]),
+            Self::Tokens(_) | Self::ManyTokens(_) => None,
+        };
+        let echo = |(index, tokens): (usize, Vec<TokenId>)| match texts.and_then(|texts| texts.get(index)) {
+            Some(text) => Echo { text: text.clone(), tokens, special: false },
+            None => Echo { text: decode(&tokens), tokens, special: true },
+        };
+        prompts.into_iter().enumerate().map(echo).collect()
     }
 }
 
@@ -140,8 +154,6 @@ impl Prompt {
 #[derive(Debug)]
 struct TextChunks {
     usage: bool,
-    /// What each choice begins with.
-    echoes: Vec<String>,
 }
 
 impl TextChunks {
@@ -158,15 +170,17 @@ impl TextChunks {
 }
 
 impl Chunks for TextChunks {
-    fn opening(&self, answer: &Answer) -> Vec<Value> {
-        let echoes = self.echoes.iter().enumerate().filter(|(_, echo)| !echo.is_empty());
-        echoes.map(|(index, echo)| self.chunk(answer, &[choice(index, echo, None)], Value::Null)).collect()
+    fn opening(&self, _answer: &Answer) -> Vec<Value> {
+        Vec::new()
     }
 
     fn part(&self, answer: &Answer, index: usize, part: Part) -> Value {
         let choice = match part {
-            Part::Text(text) => choice(index, &text, None),
-            Part::End(reason) => choice(index, "", Some(reason)),
+            Part::More(Piece { text, tokens }) => {
+                let logprobs = (!tokens.is_empty()).then(|| score::completion(&answer.tokenizer, &tokens));
+                choice(index, &text, logprobs, None)
+            }
+            Part::End(reason) => choice(index, "", None, Some(reason)),
         };
         self.chunk(answer, &[choice], Value::Null)
     }

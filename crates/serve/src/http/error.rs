@@ -86,7 +86,7 @@ impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> Self {
         let message = rejection.to_string();
         match rejection {
-            Rejection::EmptyPrompt => Self::invalid(message),
+            Rejection::EmptyPrompt | Rejection::TooMany { .. } => Self::invalid(message),
             Rejection::NoTokens => Self::field("max_tokens", message),
             Rejection::ContextExceeded { .. } => Self::invalid(message).code("context_length_exceeded"),
             Rejection::CacheExceeded { .. } => Self::field("max_tokens", message),

@@ -3,8 +3,8 @@
 //! Invariants: a known field is honoured or refused, never ignored; a field that is absent or null takes the model's
 //! default; a value out of range is refused by name, also where the field is not served.
 
-use super::error::ApiError;
-use crate::model::ServedModel;
+use super::{body::typed, error::ApiError};
+use crate::{model::ServedModel, sampling::Settings};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,34 +15,33 @@ use std::{
 };
 use tandem_contracts::{
     request::{Request, Scoring},
-    sampling::Sampling,
+    sampling::{Sampling, SamplingError},
     text::{TokenId, Vocabulary},
 };
 
-/// Most stop strings of a request.
+/// Most stop strings of a request, and most sequence breakers.
 const STOPS: usize = 16;
 
-/// Sampling, lengths and stops.
+/// Most bytes of a sequence breaker.
+const BREAKER: usize = 64;
+
+/// Lengths, stops, and how tokens are chosen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Generation {
+    fields: Fields,
+    sampling: Settings,
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Generation {
+struct Fields {
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
-    temperature: Option<f64>,
-    top_p: Option<f64>,
-    top_k: Option<u32>,
-    min_p: Option<f64>,
     seed: Option<Seed>,
     logit_bias: Option<BTreeMap<String, f64>>,
     stop: Option<Stops>,
     ignore_eos: Option<bool>,
     n: Option<u32>,
-    presence_penalty: Option<f64>,
-    frequency_penalty: Option<f64>,
-    repetition_penalty: Option<f64>,
-    typical_p: Option<f64>,
-    xtc_probability: Option<f64>,
-    dry_multiplier: Option<f64>,
     guided_regex: Option<Value>,
     guided_grammar: Option<Value>,
     guided_choice: Option<Value>,
@@ -67,65 +66,85 @@ pub(crate) enum Stops {
 }
 
 impl Generation {
-    /// Refuses what is out of range, and then what is not served.
-    pub(crate) fn check(&self) -> Result<(), ApiError> {
-        let ranges: [(&str, Option<f64>, RangeInclusive<f64>); 9] = [
-            ("temperature", self.temperature, 0.0..=2.0),
-            ("top_p", self.top_p, 0.0..=1.0),
-            ("min_p", self.min_p, 0.0..=1.0),
-            ("presence_penalty", self.presence_penalty, -2.0..=2.0),
-            ("frequency_penalty", self.frequency_penalty, -2.0..=2.0),
-            ("repetition_penalty", self.repetition_penalty, f64::MIN_POSITIVE..=f64::MAX),
-            ("typical_p", self.typical_p, 0.0..=1.0),
-            ("xtc_probability", self.xtc_probability, 0.0..=1.0),
-            ("dry_multiplier", self.dry_multiplier, 0.0..=f64::MAX),
+    /// Reads the fields; each structure for itself, so that errors name them.
+    pub(crate) fn read(json: &Value) -> Result<Self, ApiError> {
+        Ok(Self { fields: typed(json)?, sampling: typed(json)? })
+    }
+
+    /// Refuses what is out of range, and then what is not served. `least` is the least length of an answer.
+    pub(crate) fn check(&self, least: u64) -> Result<(), ApiError> {
+        let Self { fields, sampling } = self;
+        let ranges: [(&str, Option<f64>, RangeInclusive<f64>); 13] = [
+            ("temperature", sampling.temperature, 0.0..=2.0),
+            ("top_p", sampling.top_p, 0.0..=1.0),
+            ("min_p", sampling.min_p, 0.0..=1.0),
+            ("typical_p", sampling.typical_p, 0.0..=1.0),
+            ("xtc_probability", sampling.xtc_probability, 0.0..=1.0),
+            ("xtc_threshold", sampling.xtc_threshold, 0.0..=0.5),
+            ("presence_penalty", sampling.presence_penalty, -2.0..=2.0),
+            ("frequency_penalty", sampling.frequency_penalty, -2.0..=2.0),
+            ("repetition_penalty", sampling.repetition_penalty, 0.01..=100.0),
+            ("dry_multiplier", sampling.dry_multiplier, 0.0..=100.0),
+            ("dry_base", sampling.dry_base, 1.0..=100.0),
+            ("dry_allowed_length", sampling.dry_allowed_length.map(f64::from), 1.0..=f64::MAX),
+            ("n", fields.n.map(f64::from), 1.0..=128.0),
         ];
         for (field, value, range) in ranges {
             in_range(field, value, range)?;
         }
-        in_range("n", self.n.map(f64::from), 1.0..=128.0)?;
+        self.check_breakers()?;
         for (field, length) in
-            [("max_completion_tokens", self.max_completion_tokens), ("max_tokens", self.max_tokens)]
+            [("max_completion_tokens", fields.max_completion_tokens), ("max_tokens", fields.max_tokens)]
         {
-            if length == Some(0) {
-                return Err(ApiError::field(field, format!("{field} must be at least 1")));
+            if length.is_some_and(|length| length < least) {
+                return Err(ApiError::field(field, format!("{field} must be at least {least}")));
             }
         }
-        self.refuse_unserved()
-    }
-
-    /// Values that mean "off" are honoured by doing nothing.
-    fn refuse_unserved(&self) -> Result<(), ApiError> {
-        let on = |value: Option<f64>, off: f64| value.is_some_and(|value| value != off);
         refuse(
             StatusCode::NOT_IMPLEMENTED,
             &[
-                ("presence_penalty", on(self.presence_penalty, 0.0)),
-                ("frequency_penalty", on(self.frequency_penalty, 0.0)),
-                ("repetition_penalty", on(self.repetition_penalty, 1.0)),
-                ("typical_p", on(self.typical_p, 1.0)),
-                ("xtc_probability", on(self.xtc_probability, 0.0)),
-                ("dry_multiplier", on(self.dry_multiplier, 0.0)),
-                ("guided_regex", self.guided_regex.is_some()),
-                ("guided_grammar", self.guided_grammar.is_some()),
-                ("guided_choice", self.guided_choice.is_some()),
-                ("adapter", self.adapter.as_deref().is_some_and(|adapter| adapter != "none")),
-                ("kv_quant", self.kv_quant.is_some()),
+                ("guided_regex", fields.guided_regex.is_some()),
+                ("guided_grammar", fields.guided_grammar.is_some()),
+                ("guided_choice", fields.guided_choice.is_some()),
+                ("adapter", fields.adapter.as_deref().is_some_and(|adapter| adapter != "none")),
+                ("kv_quant", fields.kv_quant.is_some()),
             ],
         )
     }
 
-    /// Choices of each prompt.
-    pub(crate) fn choices(&self) -> usize {
-        self.n.map_or(1, |n| n as usize)
+    fn check_breakers(&self) -> Result<(), ApiError> {
+        let field = "dry_sequence_breakers";
+        let breakers = self.sampling.dry_sequence_breakers.as_deref().unwrap_or_default();
+        if breakers.len() > STOPS {
+            let message = format!("{field}: at most {STOPS} strings, got: {}", breakers.len());
+            return Err(ApiError::field(field, message));
+        }
+        match breakers.iter().find(|breaker| !(1..=BREAKER).contains(&breaker.len())) {
+            Some(breaker) => {
+                let message = format!("{field}: a string has 1 to {BREAKER} bytes, got: {}", breaker.len());
+                Err(ApiError::field(field, message))
+            }
+            None => Ok(()),
+        }
     }
 
-    /// The engine's requests: for each prompt as many as there are choices, with seeds of their own. Each is made
-    /// when it is asked for, so that a refusal of the first spares the copies. [`Self::check`] comes first.
+    /// Whether no token is asked for.
+    pub(crate) fn asks_for_nothing(&self) -> bool {
+        self.fields.max_completion_tokens.or(self.fields.max_tokens) == Some(0)
+    }
+
+    /// Choices of each prompt.
+    pub(crate) fn choices(&self) -> usize {
+        self.fields.n.map_or(1, |n| n as usize)
+    }
+
+    /// The engine's requests: for each prompt as many as there are choices, whose seeds count up from the request's.
+    /// Each is made when it is asked for, so that a refusal of the first spares the copies. [`Self::check`] comes first.
     pub(crate) fn requests<'a>(
         &'a self,
         model: &'a ServedModel,
         prompts: &'a [Vec<TokenId>],
+        scoring: Scoring,
     ) -> Result<impl Iterator<Item = Request> + 'a, ApiError> {
         let (sampling, stops) = (self.sampling(model)?, self.stops()?);
         let choices = self.choices();
@@ -136,9 +155,9 @@ impl Generation {
             max_tokens: self.length(model, prompt.len()),
             sampling: Sampling { seed: sampling.seed.wrapping_add(choice), ..sampling.clone() },
             state: None,
-            scoring: Scoring::default(),
+            scoring,
             end_tokens: model.text.tokenizer.end_tokens().to_vec(),
-            ignore_end: self.ignore_eos.unwrap_or(false),
+            ignore_end: self.fields.ignore_eos.unwrap_or(false),
             text: model.text.answer(&stops),
         }))
     }
@@ -147,7 +166,7 @@ impl Generation {
     fn length(&self, model: &ServedModel, prompt: usize) -> usize {
         let room = |tokens: Option<usize>| tokens.unwrap_or(usize::MAX).saturating_sub(prompt).max(1);
         let bound = model.defaults.max_tokens.unwrap_or(usize::MAX);
-        match self.max_completion_tokens.or(self.max_tokens) {
+        match self.fields.max_completion_tokens.or(self.fields.max_tokens) {
             Some(asked) => {
                 let context = model.engine.capabilities().map(|facts| facts.context);
                 bound.min(room(context)).min(usize::try_from(asked).unwrap_or(usize::MAX))
@@ -157,41 +176,37 @@ impl Generation {
     }
 
     fn sampling(&self, model: &ServedModel) -> Result<Sampling, ApiError> {
-        let defaults = &model.defaults;
-        let or = |value: Option<f64>, default: f32| value.map_or(default, |value| value as f32);
+        let tokenizer = &model.text.tokenizer;
+        let refused = |error: SamplingError| ApiError::field(error.field, error.to_string());
         let sampling = Sampling {
-            temperature: or(self.temperature, defaults.temperature),
-            // Of a nucleus of nothing the most likely token is left, as of the smallest one.
-            top_p: or(self.top_p, defaults.top_p).max(f32::MIN_POSITIVE),
-            top_k: self.top_k.unwrap_or(defaults.top_k),
-            min_p: or(self.min_p, defaults.min_p),
-            seed: match self.seed {
+            seed: match self.fields.seed {
                 Some(Seed::Unsigned(seed)) => seed,
                 Some(Seed::Signed(seed)) => seed.cast_unsigned(),
                 // Each state of the standard library's hasher has fresh keys.
                 None => RandomState::new().hash_one(0),
             },
-            logit_bias: self.logit_bias(model.text.tokenizer.len())?,
-            ..Sampling::default()
+            logit_bias: self.logit_bias(tokenizer.len())?,
+            ..self.sampling.over(&model.defaults.sampling, tokenizer).map_err(refused)?
         };
-        sampling.validate().map_err(|error| ApiError::field(error.field, error.to_string()))?;
+        sampling.validate().map_err(refused)?;
         Ok(sampling)
     }
 
     fn logit_bias(&self, vocabulary: usize) -> Result<Vec<(TokenId, f32)>, ApiError> {
-        let bias = self.logit_bias.iter().flatten().map(|(token, bias)| match token.parse::<TokenId>() {
-            Ok(id) if (id as usize) < vocabulary => Ok((id, *bias as f32)),
-            _ => {
-                let message =
-                    format!("logit_bias: keys must be token ids below {vocabulary}, got: {token:?}");
-                Err(ApiError::field("logit_bias", message))
-            }
-        });
+        let bias =
+            self.fields.logit_bias.iter().flatten().map(|(token, bias)| match token.parse::<TokenId>() {
+                Ok(id) if (id as usize) < vocabulary => Ok((id, *bias as f32)),
+                _ => {
+                    let message =
+                        format!("logit_bias: keys must be token ids below {vocabulary}, got: {token:?}");
+                    Err(ApiError::field("logit_bias", message))
+                }
+            });
         bias.collect()
     }
 
     fn stops(&self) -> Result<Vec<String>, ApiError> {
-        let stops = match &self.stop {
+        let stops = match &self.fields.stop {
             None => Vec::new(),
             Some(Stops::One(stop)) => vec![stop.clone()],
             Some(Stops::Several(stops)) => stops.clone(),
@@ -214,7 +229,6 @@ pub(crate) fn in_range(field: &str, value: Option<f64>, range: RangeInclusive<f6
     let Some(value) = value.filter(|value| !range.contains(value)) else { return Ok(()) };
     let (low, high) = (range.start(), range.end());
     let expected = match (*low, *high) {
-        (f64::MIN_POSITIVE, f64::MAX) => "above 0".to_owned(),
         (low, f64::MAX) => format!("at least {low}"),
         (low, high) => format!("from {low} to {high}"),
     };
@@ -234,20 +248,34 @@ mod tests {
     use super::*;
 
     fn check(body: &str) -> Option<(u16, Option<String>)> {
-        let generation: Generation = serde_json::from_str(body).expect(body);
-        generation.check().err().map(|error| (error.status.as_u16(), error.param))
+        let json = serde_json::from_str(body).expect(body);
+        let checked = Generation::read(&json).and_then(|generation| generation.check(1));
+        checked.err().map(|error| (error.status.as_u16(), error.param))
     }
 
     #[test]
-    fn values_out_of_range_are_400_by_name_also_where_the_field_is_not_served() {
+    fn values_out_of_range_are_400_by_name() {
         for (field, value) in [
             ("temperature", "2.5"),
             ("temperature", "-0.1"),
             ("top_p", "1.5"),
             ("min_p", "-1"),
+            ("typical_p", "1.1"),
+            ("xtc_probability", "2"),
+            ("xtc_threshold", "0.6"),
             ("presence_penalty", "9"),
+            ("presence_context_size", "-1"),
             ("frequency_penalty", "-9"),
+            ("frequency_context_size", "1.5"),
             ("repetition_penalty", "0"),
+            ("repetition_penalty", "-1"),
+            ("repetition_context_size", "\"all\""),
+            ("dry_multiplier", "-0.5"),
+            ("dry_base", "0.5"),
+            ("dry_allowed_length", "0"),
+            ("dry_penalty_last_n", "1.5"),
+            ("dry_sequence_breakers", "\"\\n\""),
+            ("dry_sequence_breakers", "[\"\"]"),
             ("n", "0"),
             ("n", "129"),
             ("max_tokens", "0"),
@@ -261,20 +289,12 @@ mod tests {
     #[test]
     fn what_is_not_served_is_refused_and_off_is_honoured() {
         for (body, status) in [
-            (r#"{"presence_penalty": 0.5}"#, Some(501)),
-            (r#"{"frequency_penalty": -1}"#, Some(501)),
-            (r#"{"repetition_penalty": 1.1}"#, Some(501)),
-            (r#"{"typical_p": 0.9}"#, Some(501)),
-            (r#"{"xtc_probability": 0.1}"#, Some(501)),
-            (r#"{"dry_multiplier": 0.8}"#, Some(501)),
             (r#"{"guided_regex": "a+"}"#, Some(501)),
             (r#"{"guided_choice": ["a"]}"#, Some(501)),
             (r#"{"adapter": "a+b"}"#, Some(501)),
             (r#"{"kv_quant": 8}"#, Some(501)),
-            (
-                r#"{"n": 2, "presence_penalty": 0, "repetition_penalty": 1, "typical_p": 1, "adapter": "none"}"#,
-                None,
-            ),
+            (r#"{"n": 2, "presence_penalty": 0.5, "repetition_penalty": 1.3, "adapter": "none"}"#, None),
+            (r#"{"typical_p": 0.9, "xtc_probability": 0.1, "dry_multiplier": 0.8}"#, None),
             (r#"{"n": null, "guided_regex": null, "stop": null, "logit_bias": null, "seed": null}"#, None),
             (r#"{"unknown": [1], "user": "u", "metadata": {}, "session_id": "s"}"#, None),
         ] {

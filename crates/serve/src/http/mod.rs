@@ -6,7 +6,7 @@
 //! | `generation`, `message` | the fields that they share; messages as templates see them |
 //! | `vocabulary` | tokens of texts, texts of tokens |
 //! | `body`, `error` | what comes in malformed, and how it is answered |
-//! | `answer`, `stream`, `wire` | events of the engine, as one object or as a stream |
+//! | `answer`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
 
 mod answer;
@@ -16,6 +16,7 @@ mod completion;
 mod error;
 mod generation;
 mod message;
+mod score;
 mod state;
 mod stream;
 mod vocabulary;

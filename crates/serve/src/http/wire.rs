@@ -1,6 +1,9 @@
 //! Objects as they stand on the wire.
 
-use super::answer::{Answer, Whole};
+use super::{
+    answer::{Answer, Whole},
+    score,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,8 +23,8 @@ impl ChatCompletion {
     pub(crate) fn new(answer: &Answer, wholes: Vec<Whole>) -> Self {
         let choice = |(index, whole): (usize, Whole)| ChatChoice {
             index,
+            logprobs: answer.scored.then(|| score::chat(&answer.tokenizer, &whole.tokens)),
             message: ChatMessage { role: "assistant", content: whole.text },
-            logprobs: None,
             finish_reason: whole.reason,
         };
         Self {

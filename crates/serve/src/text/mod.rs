@@ -8,6 +8,7 @@
 //! Nothing here knows HTTP. The engine calls [`AnswerText`] on its own thread, through the port in `contracts`.
 
 mod answer;
+mod breaker;
 mod detokenizer;
 mod gguf;
 mod piece;
@@ -18,6 +19,7 @@ pub mod template;
 mod tokenizer;
 
 pub use answer::AnswerText;
+pub use breaker::breakers;
 pub use detokenizer::Detokenizer;
 pub use gguf::GgufVocabulary;
 pub use tokenizer::{SpecialTokens, Tokenizer};

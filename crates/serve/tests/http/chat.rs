@@ -3,6 +3,7 @@
 use crate::support::{Rig, Setup, chat, stable};
 use insta::assert_snapshot;
 use serde_json::{Value as Json, json};
+use tandem_contracts::sampling::Sampling;
 use tandem_serve::model::Defaults;
 
 fn joined(chunks: &[Json]) -> String {
@@ -95,7 +96,7 @@ fn lengths_are_honoured() {
 
 #[test]
 fn the_servers_own_bound_holds_for_all() {
-    let defaults = Defaults { temperature: 0.0, max_tokens: Some(4), ..Defaults::default() };
+    let defaults = Defaults { sampling: Sampling::greedy(), max_tokens: Some(4) };
     let rig = Rig::with(Setup { defaults, ..Setup::default() });
     for more in [json!({}), json!({"max_tokens": 100})] {
         assert_eq!(rig.chat("hi", more).json()["usage"]["completion_tokens"], 4);
@@ -139,7 +140,8 @@ fn content_may_have_any_form() {
 
 #[test]
 fn sampling_fields_reach_the_engine() {
-    let defaults = Defaults { temperature: 1.5, ..Defaults::default() };
+    let sampling = Sampling { temperature: 1.5, ..Sampling::default() };
+    let defaults = Defaults { sampling, max_tokens: None };
     let rig = Rig::with(Setup { defaults, ..Setup::default() });
     // A bias of 100 beats the script's 50.
     let biased = json!({"logit_bias": {"33": 100}, "max_tokens": 2, "temperature": 0});
@@ -155,6 +157,24 @@ fn sampling_fields_reach_the_engine() {
         rig.chat("say: ab", json!({"ignore_eos": true, "max_tokens": 5})).json()["usage"]["completion_tokens"],
         5
     );
+}
+
+#[test]
+fn penalties_reach_the_engine_and_look_as_far_as_they_are_told() {
+    let rig = Rig::new();
+    // The script's 50, divided by 100 and less 2, is below all others; of those the smallest id comes first.
+    let penalties = json!({
+        "repetition_penalty": 100, "repetition_context_size": 1, "presence_penalty": 2, "presence_context_size": 1,
+    });
+    assert_eq!(rig.chat("say: aab", penalties).content(), "a\0b");
+    // What the prompt says may not be said again, but behind a breaker.
+    let dry = |breakers: Json| {
+        let dry = json!({"dry_multiplier": 90, "dry_sequence_breakers": breakers, "max_tokens": 4});
+        rig.chat("say: abcd", dry).content()
+    };
+    // ": a" and "bcd" are in the prompt.
+    assert_eq!(dry(json!([])), "\0bc\0");
+    assert_eq!(dry(json!(["c"])), "\0bcd");
 }
 
 #[test]

@@ -4,4 +4,5 @@ mod chat;
 mod endpoints;
 mod lifetime;
 mod refusal;
+mod scores;
 mod support;

@@ -33,13 +33,18 @@ fn wrong_values_are_400_by_name_and_the_next_request_is_served() {
         json!({"top_p": 1.5}),
         json!({"top_k": -1}),
         json!({"presence_penalty": 9}),
+        json!({"repetition_penalty": 0}),
+        json!({"dry_sequence_breakers": [3]}),
         json!({"n": 0}),
+        json!({"n": 65}),
         json!({"stop": 5}),
         json!({"stop": ""}),
         json!({"stop": vec!["a"; 17]}),
         json!({"stream": "yes"}),
         json!({"stream_options": {"include_usage": 1}}),
         json!({"logprobs": true, "top_logprobs": 50}),
+        json!({"top_logprobs": 3}),
+        json!({"logprobs": 3}),
         json!({"seed": 1.5}),
         json!({"logit_bias": {"9999999": 5}}),
         json!({"logit_bias": {"a": 5}}),
@@ -74,9 +79,6 @@ fn what_is_known_and_not_served_is_refused_with_its_name() {
     let rig = Rig::new();
     let mut lines = String::new();
     for more in [
-        json!({"logprobs": true}),
-        json!({"presence_penalty": 0.5}),
-        json!({"repetition_penalty": 1.3}),
         json!({"response_format": {"type": "json_object"}}),
         json!({"tools": [{"type": "function", "function": {"name": "f"}}]}),
         json!({"tool_choice": "required"}),

@@ -3,10 +3,12 @@
 //! [`Cli`] is exactly the text of the command and the environment (`TANDEM_*`), with their defaults; the commands say
 //! what it means. Nothing below reads the environment.
 
+mod choice;
 mod kv;
 mod quantize;
 mod sharing;
 
+pub(crate) use choice::Choice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use kv::{KvLayout, KvQuant};
 pub(crate) use quantize::Quantize;
@@ -92,26 +94,6 @@ pub(crate) struct Model {
 
 /// First tokens that a row of bounded size never forgets: attention leans on them.
 pub(crate) const KEPT: u32 = 4;
-
-/// How tokens are chosen. What is absent comes from the model's own generation settings.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct Choice {
-    /// 0 always takes the most likely token; higher is more varied.
-    #[arg(long, value_name = "T")]
-    pub temperature: Option<f32>,
-
-    /// Sample among the most likely tokens that together reach this probability.
-    #[arg(long, value_name = "P")]
-    pub top_p: Option<f32>,
-
-    /// Sample among this many most likely tokens; 0 is all.
-    #[arg(long, value_name = "K")]
-    pub top_k: Option<u32>,
-
-    /// Drop tokens less likely than this fraction of the most likely one.
-    #[arg(long, value_name = "P")]
-    pub min_p: Option<f32>,
-}
 
 /// How an answer is sampled.
 #[derive(Args, Debug, Clone)]

@@ -101,7 +101,7 @@ async fn answer(mut subscription: Subscription) -> Result<Ended> {
             }
         };
         match event {
-            Some(Event::Progress { .. }) => {}
+            Some(Event::Progress { .. } | Event::Prompt { .. }) => {}
             Some(Event::Delta { text, .. }) => {
                 said.push_str(&text);
                 let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -49,7 +49,7 @@ fn print(mut subscription: Subscription, verbose: bool) -> Result<()> {
     let broken = |error| Error::new("standard output").because(error);
     while let Some(event) = subscription.recv() {
         match event {
-            Event::Progress { .. } => {}
+            Event::Progress { .. } | Event::Prompt { .. } => {}
             Event::Delta { text, .. } => {
                 first.get_or_insert_with(|| start.elapsed());
                 out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(broken)?;

@@ -29,17 +29,13 @@ fn submit(
     stops: &[String],
 ) -> Result<Subscription> {
     let mut defaults = model.defaults.clone();
-    choose(&mut defaults, &typed.choice);
+    choose(&mut defaults, &typed.choice, model)?;
     let request = Request {
         prompt,
         max_tokens: typed.max_tokens,
         sampling: Sampling {
-            temperature: defaults.temperature,
-            top_p: defaults.top_p,
-            top_k: defaults.top_k,
-            min_p: defaults.min_p,
             seed: typed.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
-            ..Sampling::default()
+            ..defaults.sampling
         },
         state: None,
         scoring: Scoring::default(),
@@ -51,11 +47,10 @@ fn submit(
 }
 
 /// Puts what was typed in place of the model's own settings.
-fn choose(defaults: &mut Defaults, typed: &cli::Choice) {
-    defaults.temperature = typed.temperature.unwrap_or(defaults.temperature);
-    defaults.top_p = typed.top_p.unwrap_or(defaults.top_p);
-    defaults.top_k = typed.top_k.unwrap_or(defaults.top_k);
-    defaults.min_p = typed.min_p.unwrap_or(defaults.min_p);
+fn choose(defaults: &mut Defaults, typed: &cli::Choice, model: &ServedModel) -> Result<()> {
+    let chosen = typed.settings().over(&defaults.sampling, &model.text.tokenizer);
+    defaults.sampling = chosen.map_err(|error| Error::new("the sampling was refused").because(error))?;
+    Ok(())
 }
 
 /// One message as templates take it.

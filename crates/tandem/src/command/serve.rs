@@ -27,7 +27,9 @@ pub(crate) fn run(arguments: &cli::Serve) -> Result<()> {
         model.name.clone_from(name);
     }
     model.defaults.max_tokens = arguments.max_tokens;
-    choose(&mut model.defaults, &arguments.choice);
+    let mut defaults = model.defaults.clone();
+    choose(&mut defaults, &arguments.choice, &model)?;
+    model.defaults = defaults;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -11,7 +11,9 @@ pub(crate) use session::{CONTEXT, Control};
 
 use serde_json::{Value as Json, json};
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
-use tandem_contracts::{fake, model::Session, schedule::Clock, tensor::Device, text::Vocabulary};
+use tandem_contracts::{
+    fake, model::Session, sampling::Sampling, schedule::Clock, tensor::Device, text::Vocabulary,
+};
 use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_serve::{
     http::Server,
@@ -47,7 +49,7 @@ impl Default for Setup {
         Self {
             config: Config::default(),
             // Greedy, so that answers are the script's.
-            defaults: Defaults { temperature: 0.0, ..Defaults::default() },
+            defaults: Defaults { sampling: Sampling::greedy(), max_tokens: None },
             template: Some(TEMPLATE.to_owned()),
             keep_alive: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(5),

@@ -190,14 +190,21 @@ impl Session for Scripted {
                 return Err(Error::new(ErrorKind::Unsupported, "step", "no registers"));
             };
             tokens.extend(ids);
-            if row.wanted == Wanted::None {
-                continue;
+            let wanted = row.wanted.count(ids.len());
+            let prompt = match row.wanted {
+                Wanted::None => continue,
+                Wanted::Last => *prompt.get_or_insert(tokens.len()),
+                // Only a prompt is scored.
+                Wanted::All => *prompt.insert(tokens.len()),
+            };
+            for end in tokens.len() - wanted + 1..=tokens.len() {
+                // Inside a prompt every token is expected to come twice.
+                let inside = (end < prompt).then(|| tokens[end - 1]);
+                let next = inside.unwrap_or_else(|| answer(&tokens[..prompt], end - prompt));
+                let mut scores = vec![0.0_f32; WIDTH];
+                scores[next as usize] = 50.0;
+                logits.extend(scores);
             }
-            let prompt = *prompt.get_or_insert(tokens.len());
-            let next = answer(&tokens[..prompt], tokens.len() - prompt);
-            let mut scores = vec![0.0_f32; WIDTH];
-            scores[next as usize] = 50.0;
-            logits.extend(scores);
         }
         let count = logits.len() / WIDTH;
         let logits = (count > 0).then(|| self.device.upload_f32(&logits, &[count, WIDTH])).transpose()?;
