@@ -22,6 +22,8 @@ pub(crate) struct Options {
 enum Target {
     /// How fast the CPU backend runs a model.
     Cpu(Cpu),
+    /// What the engine costs and saves, in ratios that are each held to a bar.
+    Engine(relay::Options),
     /// How fast the MLX backend runs a short prompt and a few tokens.
     Mlx(Mlx),
     /// How far the `fast` arithmetic's predictions are from those of `exact`, and these from mlx-lm's.
@@ -71,6 +73,7 @@ enum Peer {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.target {
         Target::Cpu(options) => cpu(options),
+        Target::Engine(options) => relay::run("bench", &options.after("engine")),
         Target::Mlx(options) => mlx(options),
         Target::Quality(options) => quality(options),
     }

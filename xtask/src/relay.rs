@@ -1,4 +1,4 @@
-//! `cargo xtask parity`, `mutants` and `bench quality`: programs of the `tandem-tests` package, built in release.
+//! `cargo xtask parity`, `mutants`, `bench engine` and `bench quality`: programs of the `tandem-tests` package, built in release.
 
 use std::process::Command;
 
@@ -16,6 +16,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The same behind a subcommand.
+    pub(crate) fn after(&self, subcommand: &str) -> Self {
+        Self { arguments: [&[subcommand.to_owned()], self.arguments.as_slice()].concat() }
+    }
+
     /// These arguments.
     pub(crate) fn of(arguments: Vec<String>) -> Self {
         Self { arguments }

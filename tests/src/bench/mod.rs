@@ -5,6 +5,7 @@
 //! | [`case`] | what is measured, in the words that both sides share |
 //! | [`ours`] | a case on one of our devices, through the model port |
 //! | [`peer`] | the same case in llama.cpp's own benchmark programs |
+//! | [`engine`] | the engine against a bare loop of steps, an idle device, a cold start |
 //! | [`mlx`] | the MLX adapter in turns with mlx-lm |
 //! | [`start`], [`process`] | from the start of a program to its first token, and its memory |
 //! | [`bandwidth`] | how fast this machine reads memory |
@@ -13,6 +14,7 @@
 
 pub mod bandwidth;
 pub mod case;
+pub mod engine;
 pub mod mlx;
 pub mod ours;
 pub mod peer;

@@ -87,9 +87,8 @@ impl Bench {
     }
 
     fn row(&self, slot: Slot, position: usize, tokens: usize, wanted: Wanted) -> RowStep {
-        // Spread over the vocabulary; the time does not depend on the ids, but the caches must not help.
         let vocabulary = self.session.capabilities().vocabulary;
-        let id = |position: usize| ((position * 7919 + slot.0 as usize * 104_729) % vocabulary) as TokenId;
+        let id = |position: usize| token(position, slot.0 as usize, vocabulary);
         let tokens = TokenSource::Ids((position..position + tokens).map(id).collect());
         RowStep { slot, position, tokens, wanted, adapters: AdapterSet::BASE }
     }
@@ -100,4 +99,10 @@ impl Bench {
             stepped.touched.iter().chain(&stepped.logits).chain(&stepped.sound).collect();
         Ok(self.device.eval(&values)?)
     }
+}
+
+/// A token of row `row`. They are spread over the vocabulary: the time does not depend on the ids, but the caches must
+/// not help.
+pub fn token(position: usize, row: usize, vocabulary: usize) -> TokenId {
+    ((position * 7919 + row * 104_729) % vocabulary) as TokenId
 }

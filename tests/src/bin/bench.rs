@@ -1,4 +1,4 @@
-//! `cargo xtask bench cpu` and `cargo xtask bench mlx`: how fast a model runs.
+//! `cargo xtask bench cpu`, `engine` and `mlx`: how fast a model runs.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf};
@@ -7,7 +7,7 @@ use tandem_contracts::tensor::Precision;
 use tandem_tests::{
     Result,
     bench::{
-        mlx,
+        engine, mlx,
         run::{self, Plan},
     },
 };
@@ -23,8 +23,29 @@ struct Arguments {
 enum Target {
     /// The CPU backend: start, prefill, decode, batches.
     Cpu(Cpu),
+    /// The engine, against a bare loop of steps, an idle device, and a cold start. Fails where a bar is missed.
+    Engine(Engine),
     /// The MLX backend: a short prompt and a few tokens.
     Mlx(Mlx),
+}
+
+#[derive(Debug, Parser)]
+struct Engine {
+    /// A GGUF file.
+    #[arg(long, env = "TANDEM_STARTER_MODEL")]
+    model: PathBuf,
+    /// Threads [default: the physical cores].
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Turns of each measurement; medians count.
+    #[arg(long, default_value_t = 5)]
+    repeat: usize,
+    /// Where to write the figures.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only the parts whose name holds this text: decode, turn, arrival, queue.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
 }
 
 #[derive(Debug, Parser)]
@@ -85,6 +106,10 @@ enum Arithmetic {
 fn main() -> Result<()> {
     match Arguments::parse().target {
         Target::Cpu(arguments) => cpu(arguments),
+        Target::Engine(Engine { model, threads, repeat, json, only }) => {
+            let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
+            engine::run(&engine::Plan { model, threads, repeat: repeat.max(1), json, only })
+        }
         Target::Mlx(Mlx { model, python, repeat, json }) => {
             mlx::run(&mlx::Plan { model, python, repeat: repeat.max(1), json })
         }
