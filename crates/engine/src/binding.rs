@@ -8,6 +8,7 @@ use tandem_contracts::{
     execution::{Execution, Features, Method, Requirements, Support},
     model::{Capabilities, Code, Codes, Session, StatePolicy},
     request::Request,
+    sampling::Sampling,
 };
 
 /// What proposes drafts.
@@ -89,13 +90,17 @@ impl Binding {
         resolve(&needs, &self.support(&needs, kept), &self.features(&needs))
     }
 
-    /// What a request brings. Requests carry no media, adapters, penalties, grammars or wishes for log-probabilities yet, and
-    /// a seed that was named looks like one that was drawn.
+    /// What a request brings. Requests carry no media, adapters or grammars yet, and a seed that was named looks like one that
+    /// was drawn.
     fn requirements(&self, request: &Request, kept: Kept) -> Requirements {
+        let Sampling { logit_bias, repetition, presence, frequency, dry, .. } = &request.sampling;
+        let penalised = presence.amount != 0.0 || frequency.amount != 0.0 || dry.multiplier != 0.0;
         Requirements {
             kv_quant: kept.affine,
             turbo_quant: kept.turbo,
-            logits_extras: !request.sampling.logit_bias.is_empty(),
+            repetition_penalty: repetition.amount != 1.0,
+            logits_extras: penalised || !logit_bias.is_empty(),
+            logprobs: request.scoring.answer.is_some() || request.scoring.prompt.is_some(),
             draft: self.mounted.draft.is_some(),
             ..Requirements::default()
         }

@@ -12,7 +12,7 @@ use std::{
 };
 use tandem_backend_cpu::Options as CpuOptions;
 use tandem_contracts::{
-    request::{Event, Outcome, Request, Usage},
+    request::{Event, Outcome, Request, Scoring, Usage},
     sampling::Sampling,
     schedule::Clock,
     tensor,
@@ -69,6 +69,7 @@ pub fn request(prompt: Vec<TokenId>, tokens: usize) -> Request {
         prompt,
         max_tokens: tokens,
         sampling: Sampling::greedy(),
+        scoring: Scoring::default(),
         end_tokens: Vec::new(),
         ignore_end: true,
         state: None,
@@ -121,7 +122,7 @@ impl Stream {
                 Some(Event::Delta { tokens, .. }) => {
                     self.tokens.extend(tokens.into_iter().map(|id| (id, now)));
                 }
-                Some(Event::Progress { .. }) => {}
+                Some(Event::Progress { .. } | Event::Prompt { .. }) => {}
                 Some(Event::Finished { outcome, usage }) => {
                     (self.outcome, self.usage) = (Some(outcome), usage);
                 }

@@ -183,14 +183,12 @@ impl<'a> Rows<'a> {
         space: &'a mut [u8],
     ) -> Self {
         let columns = columns(source.width);
-        if codes.bits == 8 && columns == source.width {
-            if let Some(stripe) = unit.stripes(block).next().filter(|stripe| stripe.places == (0..BLOCK)) {
-                return Self::at(
-                    &codes.bytes[source.start(unit.place(&stripe, 0))..],
-                    source.step(),
-                    columns,
-                );
-            }
+        if codes.bits == 8
+            && columns == source.width
+            && let Some(stripe) = unit.stripes(block).next().filter(|stripe| stripe.places == (0..BLOCK))
+        {
+            let from = &codes.bytes[source.start(unit.place(&stripe, 0))..];
+            return Self::at(from, source.step(), columns);
         }
         for stripe in unit.stripes(block) {
             let from = &codes.bytes[source.start(unit.place(&stripe, 0))..];

@@ -155,7 +155,7 @@ impl<R: Rows> Values<R> {
                 *sum = simd.load(from);
             }
             for two in sums.as_chunks_mut::<2>().0 {
-                if R::DEALT && D % 2 == 0 {
+                if R::DEALT && D.is_multiple_of(2) {
                     *two = simd.deal(two[0], two[1]);
                 }
             }
@@ -169,7 +169,7 @@ impl<R: Rows> Values<R> {
                 self.soon.ask(simd, self.first + place);
             }
             let mut values = [simd.splat(0.0); D];
-            if R::DEALT && D % 2 == 0 {
+            if R::DEALT && D.is_multiple_of(2) {
                 for (d, values) in values.as_chunks_mut::<2>().0.iter_mut().enumerate() {
                     // SAFETY: the place is below the count, and `column` and `D` were chosen within the width.
                     *values = unsafe { self.rows.dealt(simd, place, column / LANES + 2 * d) };
@@ -189,7 +189,7 @@ impl<R: Rows> Values<R> {
         }
         for q in 0..Q {
             for two in sums[q].as_chunks_mut::<2>().0 {
-                if R::DEALT && D % 2 == 0 {
+                if R::DEALT && D.is_multiple_of(2) {
                     *two = simd.zip(two[0], two[1]);
                 }
             }

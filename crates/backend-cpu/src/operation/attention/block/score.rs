@@ -110,6 +110,10 @@ impl<R: Rows> Keys<R> {
         }
         for first in (0..self.rows.count()).step_by(LANES) {
             let mut begun = [[simd.splat(0.0); 4]; Q];
+            #[allow(
+                clippy::needless_range_loop,
+                reason = "iterators are not sure to stay within the kernel's instructions"
+            )]
             for i in 0..4 {
                 for k in 0..4 {
                     self.soon.ask(simd, first + 4 * i + k);

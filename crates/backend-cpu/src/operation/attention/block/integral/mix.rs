@@ -47,9 +47,9 @@ fn mix<S: Simd, const Q: usize, const G: usize>(
     let group = column / values.codes.group;
     let groups = values.factors.len() / (2 * BLOCK);
     let mut weights = [[Weights::NONE; G]; Q];
-    for q in 0..Q {
-        for g in 0..G {
-            weights[q][g] = Weights::new(simd, &lines[q], values, (group + g).min(groups - 1));
+    for (weights, line) in weights.iter_mut().zip(lines) {
+        for (g, weights) in weights.iter_mut().enumerate() {
+            *weights = Weights::new(simd, line, values, (group + g).min(groups - 1));
         }
     }
     let mut dots = [[simd.no_dots(); 4]; Q];
@@ -60,6 +60,10 @@ fn mix<S: Simd, const Q: usize, const G: usize>(
         values.ask(simd, 4 * four..4 * four + 4, asks);
         for q in 0..Q {
             let mut by = [simd.repeat(0); 2];
+            #[allow(
+                clippy::needless_range_loop,
+                reason = "iterators are not sure to stay within the kernel's instructions"
+            )]
             for digit in 0..2 {
                 by[digit] = simd.repeat(weights[q][0].digits[digit][four]);
                 if G > 1 {

@@ -71,6 +71,10 @@ fn score<S: Simd, const Q: usize, const T: usize>(
                 let words = &words[span];
                 let place = (span * VECTORS + first) * part;
                 keys.ask(simd, place..place + T * part, chunk.first == 0);
+                #[allow(
+                    clippy::needless_range_loop,
+                    reason = "iterators are not sure to stay within the kernel's instructions"
+                )]
                 for i in 0..SPAN / 4 {
                     for q in 0..Q {
                         let [high, low] = numbers[q].quad(span, i);
