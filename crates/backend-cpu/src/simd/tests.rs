@@ -197,8 +197,8 @@ fn integers<S: Simd>(simd: S, [a, b]: [S::Lanes; 2], words: &[u32; LANES]) -> Ve
     }
     let digits = simd.digits(&numbers);
     let mut sums = simd.no_dots();
-    for k in 0..LANES {
-        let by = [simd.repeat(digits[0][k]), simd.repeat(digits[1][k])];
+    for (high, low) in digits[0].iter().zip(digits[1]) {
+        let by = [simd.repeat(*high), simd.repeat(low)];
         sums = simd.dot(sums, simd.words(&bytes), by);
     }
     let mut out = Vec::new();

@@ -212,7 +212,8 @@ mod tests {
             read(&config(), &tensors).unwrap_err().to_string()
         };
         let (a, b) = (format!("{path}.lora_a"), format!("{path}.lora_b"));
-        let cases: [(&dyn Fn(&mut BTreeMap<String, Floats>), String); 7] = [
+        type Change<'c> = &'c dyn Fn(&mut BTreeMap<String, Floats>);
+        let cases: [(Change<'_>, String); 7] = [
             (
                 &|it| it.get_mut(&a).unwrap().shape.swap(0, 1),
                 format!("tensor {a}: must have the shape [inputs, 2], has: [2, 3]"),

@@ -29,12 +29,15 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     tree(lanes)
 }
 
+/// A mix of a block's values by weights, for the live places.
+type Mix<'m> = &'m dyn Fn(&[f32; BLOCK], Range<usize>) -> Vec<f32>;
+
 /// One query at `position` over so many positions: what it scores each, and what it mixes of a block with its weights
 /// (by place) and live positions.
 fn naive(
     (position, length, width): (usize, usize, usize),
     score: &dyn Fn(usize) -> f32,
-    mix: &dyn Fn(&[f32; BLOCK], Range<usize>) -> Vec<f32>,
+    mix: Mix<'_>,
     how: &Attend<'_>,
     sink: Option<f32>,
 ) -> Vec<f32> {
@@ -75,11 +78,7 @@ impl State {
     }
 }
 
-fn naive_block(
-    score: &dyn Fn(usize) -> f32,
-    mix: &dyn Fn(&[f32; BLOCK], Range<usize>) -> Vec<f32>,
-    places: Range<usize>,
-) -> State {
+fn naive_block(score: &dyn Fn(usize) -> f32, mix: Mix<'_>, places: Range<usize>) -> State {
     let scores: Vec<f32> = places.clone().map(score).collect();
     let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut line = [0.0; BLOCK];
