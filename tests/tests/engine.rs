@@ -137,7 +137,8 @@ fn wishes(case: &Case) -> Vec<Wish> {
         prompts.push(other);
     }
     let seeded = |seed| Sampling { seed, ..Sampling::default() };
-    let sampling = |index: usize| if index % 2 == 0 { Sampling::greedy() } else { seeded(index as u64) };
+    let sampling =
+        |index: usize| if index.is_multiple_of(2) { Sampling::greedy() } else { seeded(index as u64) };
     prompts
         .into_iter()
         .enumerate()

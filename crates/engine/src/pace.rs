@@ -17,6 +17,9 @@ use std::{collections::BTreeMap, time::Duration};
 /// Weight of a new measurement in a running mean.
 const WEIGHT: f64 = 0.25;
 
+/// Cost, in means, from which on a measurement counts no more.
+const OUTLIER: f64 = 3.0;
+
 /// Prompt tokens to which a step may always grow, whatever the one before carried.
 const START: usize = 4;
 
@@ -70,7 +73,9 @@ impl Pace {
         self.last = tokens;
         let Some(quiet) = self.quiet(decoding) else { return };
         let added = (time - quiet).max(0.0) / tokens as f64;
-        self.cost = Some(self.cost.map_or(added, |mean| mean + WEIGHT * (added - mean)));
+        // A step in which a cache grew, or the machine stood still, says little about the next one.
+        let next = |mean: f64| mean + WEIGHT * (added.min(OUTLIER * mean) - mean);
+        self.cost = Some(self.cost.map_or(added, next));
     }
 
     /// Prompt tokens that a step with so many decoding rows may carry; none as long as it is not known what a step takes
@@ -153,6 +158,18 @@ mod tests {
         assert_eq!(pace.prompt_tokens(1, Gap::Times(3.0)), START);
         pace.note(Load { decoding: 1, preparing: 1, tokens: 16 }, micros(2_600));
         assert_eq!(pace.prompt_tokens(1, Gap::Times(3.0)), 20);
+    }
+
+    #[test]
+    fn a_step_that_stood_still_changes_little() {
+        let mut pace = Pace::default();
+        pace.note(quiet(1), micros(1_000));
+        let mixed = Load { decoding: 1, preparing: 1, tokens: 20 };
+        pace.note(mixed, micros(3_000));
+        assert_eq!(pace.prompt_tokens(1, Gap::Times(3.0)), 20);
+        // 100 us a token so far: a second for 20 tokens counts as 300 us each, of which a quarter of the difference is added.
+        pace.note(mixed, micros(1_000_000));
+        assert_eq!(pace.prompt_tokens(1, Gap::Times(3.0)), 13);
     }
 
     /// A machine on which a step takes 1,000 us, a prompt 300 more, and each of its tokens 50.
