@@ -167,7 +167,8 @@ fn shapes_that_lie_are_refused_by_file_and_tensor() {
         it.bytes.truncate(it.bytes.len() / 2);
     };
     let no_number = |it: &mut Stored| it.bytes[5] = 255;
-    let cases: [(&str, &dyn Fn(&mut Stored), &str); 8] = [
+    type Change<'c> = &'c dyn Fn(&mut Stored);
+    let cases: [(&str, Change<'_>, &str); 8] = [
         (
             "gate_up_proj_blocks",
             &shaped(&[4, 32, 4, 16]),
