@@ -52,7 +52,7 @@ impl Wish {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Submit(Wish),
+    Submit(Box<Wish>),
     Cancel(prop::sample::Index),
     Leave(prop::sample::Index),
     Read(prop::sample::Index),
@@ -112,7 +112,7 @@ fn action(faults: bool) -> impl Strategy<Value = Action> {
     let trouble =
         prop_oneof![Just(Trouble::Error(ErrorKind::Device)), Just(Trouble::Error(ErrorKind::Memory))];
     prop_oneof![
-        4 => wish().prop_map(Action::Submit),
+        4 => wish().prop_map(|wish| Action::Submit(Box::new(wish))),
         1 => any::<prop::sample::Index>().prop_map(Action::Cancel),
         1 => any::<prop::sample::Index>().prop_map(Action::Leave),
         2 => any::<prop::sample::Index>().prop_map(Action::Read),
@@ -186,7 +186,12 @@ fn play(setting: &Setting, actions: Vec<Action>) -> (Rig, Vec<Client>) {
         match action {
             Action::Submit(wish) => {
                 let subscription = Some(rig.submit(wish.request()));
-                clients.push(Client { wish, subscription, answer: Answer::default(), cancelled: false });
+                clients.push(Client {
+                    wish: *wish,
+                    subscription,
+                    answer: Answer::default(),
+                    cancelled: false,
+                });
             }
             Action::Turn => rig.turn(),
             Action::Pass(seconds) => rig.clock.pass(seconds),

@@ -63,7 +63,7 @@ pub(crate) struct Model {
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
 
-    /// Quantise weights that come as floats (also those of GGUF's Q2_K to Q6_K, Q5_0 and Q5_1) while they are loaded:
+    /// Quantise weights that come as floats (also those of GGUF's Q2_K, Q3_K and Q6_K) while they are loaded:
     /// `off`, `8` or `4` bits (affine; `4g32` for groups of 32).
     #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_QUANTIZE")]
     pub quantize: Quantize,
