@@ -59,9 +59,15 @@ impl Blueprint {
         Self { growth, ..self }
     }
 
-    /// By how many columns planes grow.
-    pub fn growth(&self) -> Growth {
-        self.growth
+    /// How the planes of each layer grow: those that keep keys one after the other.
+    fn growths(&self) -> impl Iterator<Item = Growth> {
+        let keeps = |kind: &Kind| kind.shape().is_some();
+        let count = self.kinds.iter().filter(|kind| keeps(kind)).count();
+        self.kinds.iter().scan(0, move |before, kind| {
+            let own = self.growth.of(*before, count);
+            *before += usize::from(keeps(kind));
+            Some(own)
+        })
     }
 
     /// The layers in order.
@@ -104,16 +110,17 @@ impl Blueprint {
     /// The sum of the most bytes that each layer takes on that way: of rows that share planes and are at moments of their own,
     /// of which a layer with codes and one without may be at their largest at once.
     pub(crate) fn need_apart(&self, tokens: usize, step: usize) -> usize {
-        self.layers().fold(0, |sum: usize, (kind, transition)| {
-            let moments = transition.boundary().filter(|&start| start < tokens).into_iter().chain([tokens]);
-            let most =
-                moments.map(|held| self.layer_bytes((kind, transition), (held, step), |_, _| true)).max();
+        self.layers().fold(0, |sum: usize, layer| {
+            let moments = layer.1.boundary().filter(|&start| start < tokens).into_iter().chain([tokens]);
+            let most = moments.map(|held| self.layer_bytes(layer, (held, step), |_, _| true)).max();
             sum.saturating_add(most.unwrap_or(0))
         })
     }
 
-    fn layers(&self) -> impl Iterator<Item = (Kind, &Transition)> {
-        self.kinds.iter().copied().zip(self.policy.layers())
+    /// Each layer, how it is stored, and how its planes grow.
+    pub(crate) fn layers(&self) -> impl Iterator<Item = (Kind, &Transition, Growth)> {
+        let kinds = self.kinds.iter().copied().zip(self.policy.layers());
+        kinds.zip(self.growths()).map(|((kind, transition), growth)| (kind, transition, growth))
     }
 
     fn bytes_of(&self, length: (usize, usize), counts: impl Fn(Kind, Scheme) -> bool) -> usize {
@@ -124,14 +131,14 @@ impl Blueprint {
     /// Bytes of a layer with so many tokens, in steps of at most so many.
     fn layer_bytes(
         &self,
-        (kind, transition): (Kind, &Transition),
+        (kind, transition, growth): (Kind, &Transition, Growth),
         (tokens, step): (usize, usize),
         counts: impl Fn(Kind, Scheme) -> bool,
     ) -> usize {
         let scheme = transition.stored(tokens).filter(|&scheme| counts(kind, scheme));
         let Some(scheme) = scheme else { return 0 };
         // Schemes were checked against their layers, so that none is refused here.
-        let grown = kind.bytes(scheme, kind.columns(tokens, step, self.growth)).unwrap_or(usize::MAX);
+        let grown = kind.bytes(scheme, kind.columns(tokens, step, growth)).unwrap_or(usize::MAX);
         grown.saturating_add(kind.fixed_bytes(self.policy.dtype()))
     }
 
@@ -171,8 +178,8 @@ mod tests {
         let plain = Blueprint::plain(kinds.clone(), Dtype::Bf16).unwrap();
         assert_eq!(plain.bytes_per_token(), 30 * 3 * 2 * 64 * 2);
         let smaller = |scheme| {
-            let coded = uniform(kinds.clone(), scheme, 0);
-            assert_eq!(coded.bytes(1000), 1024 * coded.bytes_per_token());
+            let (one, coded) = (uniform(vec![kinds[0]], scheme, 0), uniform(kinds.clone(), scheme, 0));
+            assert_eq!(30 * one.bytes(1000), 1024 * coded.bytes_per_token());
             plain.bytes_per_token() as f64 / coded.bytes_per_token() as f64
         };
         assert!(smaller(affine(8)) >= 1.88, "128 / 68");
@@ -193,8 +200,9 @@ mod tests {
         let blueprint = uniform(kinds, affine(8), 0);
         let (token, state) = (3 * 2 * 68, 2 * 8 * 8 * 4 + 3 * 48 * 2);
         assert_eq!(blueprint.bytes(0), 0);
-        assert_eq!(blueprint.bytes(1), 2 * 256 * token + state);
-        assert_eq!(blueprint.bytes(2000), (2048 + 512) * token + state);
+        // The window, the second of two that keep keys, is half a growth ahead.
+        assert_eq!(blueprint.bytes(1), (256 + 128) * token + state);
+        assert_eq!(blueprint.bytes(2000), (2048 + 384) * token + state);
         assert_eq!(blueprint.bytes_per_token(), token);
         assert_eq!(blueprint.bytes(usize::MAX), usize::MAX);
     }

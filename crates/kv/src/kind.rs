@@ -64,35 +64,75 @@ pub struct RecurrentShape {
 
 /// By how many columns planes grow: few enough that little is wasted, many enough that growth, which copies, is rare.
 /// Planes of more than eight growths grow by an eighth of the next power of two, so that a token's share of all copies
-/// stays the same.
+/// stays the same. Layers of a row grow at moments of their own, so that no step copies all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Growth(NonZeroUsize);
+pub struct Growth {
+    /// A power of two.
+    columns: NonZeroUsize,
+    /// By how much of a growth the layer is ahead of others, in parts of [`PHASES`].
+    phase: usize,
+}
+
+/// Moments of a growth at which layers may grow.
+const PHASES: usize = 32;
 
 impl Growth {
-    /// So many columns at a time.
+    /// So many columns at a time, or the next power of two.
     pub const fn by(columns: NonZeroUsize) -> Self {
-        Self(columns)
+        let columns = match columns.checked_next_power_of_two() {
+            Some(power) => power,
+            None => columns,
+        };
+        Self { columns, phase: 0 }
+    }
+
+    /// The growth of one of `layers` layers: all grow equally often, and evenly after one another.
+    pub(crate) const fn of(self, layer: usize, layers: usize) -> Self {
+        Self { phase: if layer < layers { layer * PHASES / layers } else { 0 }, ..self }
     }
 
     /// Columns at a time.
     pub const fn columns(self) -> usize {
-        self.0.get()
+        self.columns.get()
     }
 
     /// Columns that planes have when they hold `tokens` tokens; saturates.
     pub const fn capacity(self, tokens: usize) -> usize {
-        let step = match tokens.checked_next_power_of_two() {
+        let whole = self.whole(tokens);
+        let early = whole.saturating_sub(self.ahead(whole));
+        if early >= tokens {
+            return early;
+        }
+        let next = self.whole(whole.saturating_add(1));
+        let next = next.saturating_sub(self.ahead(next));
+        if next >= tokens { next } else { tokens }
+    }
+
+    /// Columns at a time of planes that hold `tokens` tokens.
+    const fn step(self, tokens: usize) -> usize {
+        match tokens.checked_next_power_of_two() {
             Some(power) if power / 8 > self.columns() => power / 8,
             _ => self.columns(),
-        };
+        }
+    }
+
+    /// The capacity of a layer that is ahead of none.
+    const fn whole(self, tokens: usize) -> usize {
+        let step = self.step(tokens);
         tokens.div_ceil(step).saturating_mul(step)
+    }
+
+    /// How many columns before `whole` of them the layer stops.
+    const fn ahead(self, whole: usize) -> usize {
+        let step = self.step(whole);
+        if step < PHASES { step * self.phase / PHASES } else { step / PHASES * self.phase }
     }
 }
 
 impl Default for Growth {
     /// 256 columns.
     fn default() -> Self {
-        Self(const { NonZeroUsize::MIN.saturating_add(255) })
+        Self::by(const { NonZeroUsize::MIN.saturating_add(255) })
     }
 }
 
@@ -212,6 +252,25 @@ mod tests {
             [2048, 2049, 4096, 4097, 8192].map(|tokens| growth.capacity(tokens)),
             [2048, 2560, 4096, 5120, 8192]
         );
+    }
+
+    #[test]
+    fn layers_grow_at_moments_of_their_own() {
+        let layers: Vec<Growth> = (0..30).map(|layer| Growth::default().of(layer, 30)).collect();
+        // The first is ahead of none; the 16th of thirty has 16 of 32 parts of a step less.
+        let levels =
+            |layer: usize| [1, 128, 129, 1920, 1921, 2304, 2305].map(|tokens| layers[layer].capacity(tokens));
+        assert_eq!(levels(0), [256, 256, 256, 2048, 2048, 2560, 2560]);
+        assert_eq!(levels(15), [128, 128, 384, 1920, 2304, 2304, 2816]);
+        // Of two layers each grows when the other does not, and no step of one token lets more than one of thirty grow.
+        let mut grown = vec![0; 30];
+        for tokens in 1..9000 {
+            let now: Vec<usize> = layers.iter().map(|layer| layer.capacity(tokens)).collect();
+            let growing = now.iter().zip(&grown).filter(|(now, before)| now != before).count();
+            assert!(tokens == 1 || growing <= 1, "{growing} layers grow for token {tokens}");
+            assert!(now.iter().zip(&grown).all(|(now, before)| now >= before && *now >= tokens));
+            grown = now;
+        }
     }
 
     #[test]

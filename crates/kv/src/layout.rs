@@ -44,11 +44,10 @@ impl Layout {
             Self::Ragged => {
                 rows.iter().fold(0, |sum: usize, &tokens| sum.saturating_add(blueprint.need(tokens, step)))
             }
-            // Planes are as long as the longest row in them, and the others' steps begin where its own does. The rows of one are
-            // at different moments.
+            // Planes are as long as the longest row in them, and another's step may begin at its end. The rows of one are at
+            // different moments.
             Self::Padded { most } => {
-                let ahead = most.min(step).saturating_sub(1);
-                let longest = rows.iter().max().map_or(0, |longest| longest.saturating_add(ahead));
+                let longest = rows.iter().max().map_or(0, |longest| longest.saturating_add(most.min(step)));
                 rows.len().saturating_mul(blueprint.need_apart(longest, step))
             }
             Self::Paged(paging) => paging.need(blueprint, rows, step)?,

@@ -53,10 +53,11 @@ impl Scope {
 
     /// A row's own layer: fresh planes with what its next step reads, which lies in `runs` of `planes`.
     pub(crate) fn lift(&self, planes: &[Tensor], runs: &[Run], tokens: usize) -> Result<Layer> {
-        let place = Place::new(self.layout()?.window).room(self.kit.blueprint().growth(), tokens, 0);
+        let layout = self.layout()?;
+        let place = Place::new(layout.window).room(layout.growth, tokens, 0);
         let read = place.read_by(tokens);
         if read.is_empty() {
-            let place = Place::new(self.layout()?.window);
+            let place = Place::new(layout.window);
             return Ok(Layer { place, store: Store::Empty, encoded: self.encoded });
         }
         let transfers = transfers(runs, &place.runs(read));

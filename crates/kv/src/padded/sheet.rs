@@ -86,7 +86,7 @@ impl Sheet {
             needed = needed.max(self.scope.read_by(seat.tokens)?.len().saturating_add(more));
         }
         // As in a row's own planes: what a long step took is given back, but not at once.
-        let growth = self.scope.kit.blueprint().growth();
+        let growth = self.scope.layout()?.growth;
         let needed = growth.capacity(needed);
         Ok((needed..=needed.saturating_add(growth.columns())).contains(&self.columns))
     }
@@ -131,7 +131,7 @@ impl Sheet {
             None => end.saturating_add(longest(|source| source.more)),
             Some(_) => longest(|source| source.live().saturating_add(source.more)),
         };
-        let columns = self.scope.kit.blueprint().growth().capacity(needed);
+        let columns = self.scope.layout()?.growth.capacity(needed);
         let mut planes = self.scope.zeros(sources.len(), columns)?;
         let mut seats = Vec::new();
         for (row, source) in sources.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::place::Place;
 use crate::{
-    Blueprint, Kind, LayerShape, RecurrentShape, Transition,
+    Blueprint, Growth, Kind, LayerShape, RecurrentShape, Transition,
     codec::{Codec, Field, Format, Scheme},
 };
 use std::{collections::HashMap, rc::Rc};
@@ -34,6 +34,8 @@ pub(crate) struct Layout {
     pub(crate) window: Option<usize>,
     /// Of the window.
     pub(crate) keep: usize,
+    /// How its planes grow.
+    pub(crate) growth: Growth,
     pub(crate) transition: Transition,
     before: Coders,
     after: Coders,
@@ -96,11 +98,11 @@ impl Kit {
             Ok(Coders { scheme, keys, values, key_fields })
         };
         let mut layers = Vec::new();
-        for (&kind, &transition) in blueprint.kinds().iter().zip(blueprint.policy().layers()) {
+        for (kind, &transition, growth) in blueprint.layers() {
             let mut own = |shape, window, keep| -> Result<Source> {
                 let before = coders(transition.scheme(0), shape)?;
                 let after = coders(transition.scheme(usize::MAX), shape)?;
-                Ok(Source::Own(Layout { shape, window, keep, transition, before, after }))
+                Ok(Source::Own(Layout { shape, window, keep, growth, transition, before, after }))
             };
             layers.push(match kind {
                 Kind::Full(shape) => own(shape, None, 0)?,

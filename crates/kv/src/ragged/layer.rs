@@ -52,7 +52,7 @@ impl Layer {
         step: Stretch,
         sound: &mut Option<Tensor>,
     ) -> Result<()> {
-        let room = self.place.room(kit.blueprint().growth(), step.position, step.tokens);
+        let room = self.place.room(layout.growth, step.position, step.tokens);
         if self.encoded || !layout.encodes(step.position) {
             if room != self.place {
                 let moves = room.moves(&self.place, step.position);

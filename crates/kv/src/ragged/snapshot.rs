@@ -209,7 +209,7 @@ fn read_layer(
         let shape = [1, heads, positions, field.extent];
         held.push(kit.device().upload(planes.next(length, hash)?, field.dtype, &shape)?);
     }
-    let place = fresh.room(kit.blueprint().growth(), tokens, 0);
+    let place = fresh.room(layout.growth, tokens, 0);
     let of = (&fields[..], heads);
     let planes: Vec<Tensor> = moved(kit.device(), of, place.capacity(), &held, &place.spread(tokens))?;
     Ok(Layer { place, store: Store::Held(planes), encoded })
