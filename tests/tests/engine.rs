@@ -66,6 +66,7 @@ impl Wish {
             end_tokens: Vec::new(),
             ignore_end: true,
             text: Box::new(Mute),
+            grammar: None,
         };
         engine.submit(request).unwrap()
     }

@@ -9,6 +9,7 @@
 //! | [`model`] | what the engine asks of a loaded model: steps over slots |
 //! | [`execution`] | how a request is to be run: needs, support, and the resolved plan |
 //! | [`schedule`] | what a scheduling driver sees of a group, and the clock |
+//! | [`grammar`] | what binds an answer to a form |
 //! | [`text`] | vocabularies and stop matching, without a tokeniser's type |
 //! | [`sampling`] | how a row chooses its next token |
 //! | [`request`] | what a client submits, and the events that answer it |
@@ -22,6 +23,7 @@ pub mod conformance;
 pub mod execution;
 #[cfg(feature = "fake")]
 pub mod fake;
+pub mod grammar;
 pub mod model;
 pub mod request;
 pub mod sampling;

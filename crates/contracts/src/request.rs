@@ -5,6 +5,7 @@
 
 use crate::{
     execution::Reason,
+    grammar::Matcher,
     model::StatePolicy,
     sampling::Sampling,
     text::{StopMatcher, TokenId},
@@ -39,6 +40,8 @@ pub struct Request {
     pub ignore_end: bool,
     /// Turns tokens into text and finds stop strings.
     pub text: Box<dyn StopMatcher>,
+    /// What binds the answer to a form.
+    pub grammar: Option<Box<dyn Matcher>>,
 }
 
 impl fmt::Debug for Request {
@@ -51,6 +54,7 @@ impl fmt::Debug for Request {
             .field("scoring", &self.scoring)
             .field("end_tokens", &self.end_tokens)
             .field("ignore_end", &self.ignore_end)
+            .field("grammar", &self.grammar)
             .finish_non_exhaustive()
     }
 }

@@ -90,7 +90,7 @@ impl Binding {
         resolve(&needs, &self.support(&needs, kept), &self.features(&needs))
     }
 
-    /// What a request brings. Requests carry no media, adapters or grammars yet, and a seed that was named looks like one that
+    /// What a request brings. Requests carry no media or adapters yet, and a seed that was named looks like one that
     /// was drawn.
     fn requirements(&self, request: &Request, kept: Kept) -> Requirements {
         let Sampling { logit_bias, repetition, presence, frequency, dry, .. } = &request.sampling;
@@ -100,6 +100,7 @@ impl Binding {
             turbo_quant: kept.turbo,
             repetition_penalty: repetition.amount != 1.0,
             logits_extras: penalised || !logit_bias.is_empty(),
+            grammar: request.grammar.is_some(),
             logprobs: request.scoring.answer.is_some() || request.scoring.prompt.is_some(),
             draft: self.mounted.draft.is_some(),
             ..Requirements::default()

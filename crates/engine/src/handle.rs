@@ -307,8 +307,8 @@ where
 {
     let device = open().map_err(|error| Error::new(ErrorKind::Device, error))?;
     let session = build(&device).map_err(|error| Error::new(ErrorKind::Model, error))?;
-    // Nothing can be mounted yet.
-    let binding = Binding::probe(session.as_ref(), &config, Mounted::default())?;
+    let mounted = Mounted { grammar: true, ..Mounted::default() };
+    let binding = Binding::probe(session.as_ref(), &config, mounted)?;
     Ok((binding, Parts { device, session, config, clock }))
 }
 

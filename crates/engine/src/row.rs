@@ -19,7 +19,8 @@ use std::{
 };
 use tandem_contracts::{
     execution::Execution,
-    model::{AdapterSet, RowStep, Slot},
+    grammar::{Matcher, Progress},
+    model::{AdapterSet, RowStep, Slot, Wanted},
     request::{Failure, Outcome, Request, RequestId},
     text::TokenId,
 };
@@ -47,6 +48,7 @@ pub(crate) struct Row {
     boundary: Option<Boundary>,
     /// Where the row is cut next for others that wait for it.
     cut: Option<usize>,
+    grammar_failure: Option<Failure>,
 }
 
 /// A place before a prompt's last token at which its steps are cut.
@@ -80,6 +82,7 @@ impl Row {
             open,
             boundary,
             cut,
+            grammar_failure: None,
         }
     }
 
@@ -146,14 +149,20 @@ impl Row {
         Counted { slot: self.slot, computed: self.computed, known: &self.tokens, cut, scored }
     }
 
-    /// What each row of logits of its part of a step is for.
-    pub(crate) fn draws(&self, part: &RowStep) -> impl Iterator<Item = Draw<'_>> {
+    /// What each row of logits of its part of a step is for. A row that a grammar binds has a set of ids for each place at
+    /// which it chooses, and none as long as they are not known.
+    pub(crate) fn draws<'a>(
+        &'a self,
+        part: &RowStep,
+        sets: Option<&'a [Vec<u32>]>,
+    ) -> impl Iterator<Item = Draw<'a>> {
         let end = part.position + part.tokens.len();
-        (end - part.wanted.count(part.tokens.len())..end).map(|position| self.draw(position + 1))
+        let places = end - part.wanted.count(part.tokens.len())..end;
+        places.map(move |position| self.draw(position + 1, sets))
     }
 
     /// The token at this position: a known one is scored, the next one is chosen.
-    fn draw(&self, position: usize) -> Draw<'_> {
+    fn draw<'a>(&'a self, position: usize, sets: Option<&'a [Vec<u32>]>) -> Draw<'a> {
         if let Some(&token) = self.tokens.get(position) {
             return Draw { wish: Wish::Known(token), scored: self.request.scoring.prompt };
         }
@@ -161,9 +170,26 @@ impl Row {
             sampling: &self.request.sampling,
             history: &self.tokens,
             index: self.sampled() as u64,
-            allowed: None,
+            allowed: sets.map(|sets| sets.first().map_or(&[][..], Vec::as_slice)),
         };
         Draw { wish, scored: self.request.scoring.answer }
+    }
+
+    /// Hands out what binds the answer, if its part of a step chooses a token of it.
+    pub(crate) fn lend_grammar(&mut self, part: &RowStep) -> Option<Box<dyn Matcher>> {
+        let chooses = part.wanted != Wanted::None && part.position + part.tokens.len() == self.tokens.len();
+        self.request.grammar.take_if(|_| chooses)
+    }
+
+    /// Takes it back, with the reason where it cannot be followed any more.
+    pub(crate) fn return_grammar(&mut self, grammar: Box<dyn Matcher>, failure: Option<Failure>) {
+        self.request.grammar = Some(grammar);
+        self.grammar_failure = failure;
+    }
+
+    /// Why the grammar that binds the answer cannot be followed any more.
+    pub(crate) fn grammar_failure(&mut self) -> Option<Failure> {
+        self.grammar_failure.take()
     }
 
     fn sampled(&self) -> usize {
@@ -190,7 +216,7 @@ impl Row {
 
     /// Takes what came of [`Self::draws`], of which the last is a token if all known ones are computed, and tells the
     /// consumer. Returns how the row ends, if it does: the consumer is gone, nothing was to be chosen, an end token
-    /// (not delivered), a stop string, `max_tokens`, the context's end, in this order.
+    /// (not delivered), a stop string, the end of its grammar, `max_tokens`, the context's end, in this order.
     pub(crate) fn deliver(
         &mut self,
         mut drawn: Vec<Chosen>,
@@ -229,6 +255,11 @@ impl Row {
         }
         if self.cancelled {
             return Some(Outcome::Cancelled);
+        }
+        match self.request.grammar.as_mut().map(|grammar| grammar.accept(token)) {
+            None | Some(Ok(Progress::Open)) => {}
+            Some(Ok(Progress::Complete)) => return Some(Outcome::End),
+            Some(Err(failure)) => return Some(Outcome::Failed(failure)),
         }
         let full = self.sampled() >= self.request.max_tokens || self.tokens.len() >= context;
         full.then_some(Outcome::Length)

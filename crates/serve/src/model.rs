@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     fmt,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{SystemTime, UNIX_EPOCH},
 };
 use tandem_contracts::{
@@ -18,6 +18,7 @@ use tandem_contracts::{
     text::{StopMatcher, TokenId},
 };
 use tandem_engine::EngineHandle;
+use tandem_spec::grammar::{self, Compiler};
 
 /// The text side of a model.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct ModelText {
     pub tokenizer: Arc<Tokenizer>,
     /// The chat template; a model without one takes raw prompts only.
     pub template: Option<ChatTemplate>,
+    /// What binds answers to grammars: made when the first one is asked for.
+    grammars: OnceLock<Result<Compiler, grammar::Error>>,
 }
 
 impl ModelText {
@@ -35,7 +38,17 @@ impl ModelText {
     /// [`ErrorKind::Template`]: the template does not compile.
     pub fn new(tokenizer: Tokenizer, template: Option<&str>) -> Result<Self, Error> {
         let template = template.map(|source| ChatTemplate::new(source, tokenizer.template_variables()));
-        Ok(Self { template: template.transpose()?, tokenizer: Arc::new(tokenizer) })
+        let (template, tokenizer) = (template.transpose()?, Arc::new(tokenizer));
+        Ok(Self { template, tokenizer, grammars: OnceLock::new() })
+    }
+
+    /// What binds answers to grammars. The first call takes a moment.
+    ///
+    /// # Errors
+    /// The vocabulary has no token that ends an answer.
+    pub fn grammars(&self) -> Result<&Compiler, grammar::Error> {
+        let made = self.grammars.get_or_init(|| Compiler::new(Arc::clone(&self.tokenizer) as _));
+        made.as_ref().map_err(Clone::clone)
     }
 
     /// The text of one answer, which ends at any of these strings.

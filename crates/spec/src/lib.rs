@@ -8,6 +8,7 @@
 //! | [`ngram`] | proposals from a row's own past |
 //! | [`accept`] | which proposals of a window count |
 //! | [`depth`] | how many proposals are worth a step's time |
+//! | [`grammar`] | which tokens a grammar allows, and which it leaves no choice of |
 //!
 //! ```text
 //!   tokens so far --propose--> drafts --depth--> window --one step--> chosen tokens --accept--> kept, and delivered
@@ -19,4 +20,5 @@
 pub mod accept;
 pub mod depth;
 pub mod draft;
+pub mod grammar;
 pub mod ngram;

@@ -10,6 +10,7 @@
 mod admission;
 mod beginning;
 mod fault;
+mod structure;
 
 use crate::{
     command::{Command, Submission, Waiter},
@@ -28,8 +29,9 @@ use std::{
     mem,
     sync::mpsc::Sender,
 };
+use structure::Bound;
 use tandem_contracts::{
-    model::{Capabilities, RowStep, Session, Slot, Step},
+    model::{Capabilities, Session, Slot, Step},
     request::{Outcome, RequestId},
     schedule::Clock,
     tensor::{Device, ErrorKind, Tensor},
@@ -256,16 +258,24 @@ impl Executor {
     }
 
     fn run(&mut self, step: &Step) -> std::result::Result<Given, Fault> {
+        let mut bound = self.lend_grammars(step);
+        let given = self.compute(step, &mut bound);
+        self.return_grammars(bound);
+        given
+    }
+
+    fn compute(&mut self, step: &Step, bound: &mut [Bound]) -> std::result::Result<Given, Fault> {
         let vocabulary = self.vocabulary();
         let Parts { device, session, clock, .. } = &mut self.parts;
-        let row = |part: &RowStep| self.rows.iter().find(|row| row.slot == part.slot);
-        let parts = step.rows.iter().filter_map(|part| Some((row(part)?, part)));
-        let draws: Vec<Draw<'_>> = parts.flat_map(|(row, part)| row.draws(part)).collect();
+        let rows = &self.rows;
+        // What grammars allow is found out while the device computes.
+        let slots: Vec<Slot> = bound.iter().map(|bound| bound.slot).collect();
+        let unknown = draws(rows, step, |slot| slots.contains(&slot).then_some(&[]));
         let started = clock.now();
         let mut evaluated = started;
-        let result = guard("step", || {
+        let work = || {
             let stepped = session.step(step)?;
-            let picks = stepped.logits.as_ref().map(|logits| Picks::new(logits, &draws, vocabulary));
+            let picks = stepped.logits.as_ref().map(|logits| Picks::new(logits, &unknown, vocabulary));
             let picks = picks.transpose()?;
             let chosen = picks.iter().flat_map(Picks::tensors);
             let tensors: Vec<&Tensor> = chosen.chain(&stepped.touched).chain(&stepped.sound).collect();
@@ -274,7 +284,13 @@ impl Executor {
             let sound = stepped.sound.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec::<i32>)?;
             // Rows go on with their planes alone, so that the next step may append in place.
             drop(stepped);
-            let choices = picks.map_or_else(|| Ok(Vec::new()), Picks::read)?;
+            Ok((picks, sound))
+        };
+        let computed = structure::beside(bound, || guard("step", work));
+        let result = computed.and_then(|(picks, sound)| {
+            let sets = |slot| bound.iter().find(|bound| bound.slot == slot).map(Bound::sets);
+            let known = draws(rows, step, sets);
+            let choices = guard("step", || picks.map_or_else(|| Ok(Vec::new()), |picks| picks.read(&known)))?;
             Ok(Given { choices, sound: sound.into_iter().map(|it| it != 0).collect() })
         });
         self.metrics.times.model += evaluated.saturating_sub(started);
@@ -304,7 +320,9 @@ impl Executor {
             let Some(row) = self.rows.iter_mut().find(|row| row.slot == part.slot) else { continue };
             self.metrics.prompt_tokens += row.advance(part.tokens.len(), now) as u64;
             let before = row.completed();
+            let broken = row.grammar_failure();
             let outcome = match drawn.into_iter().collect::<std::result::Result<Vec<_>, _>>() {
+                _ if broken.is_some() => broken.map(Outcome::Failed),
                 _ if unsound => Some(failed("the model gave keys or values that are not numbers")),
                 Err(_) => Some(failed("the model gave logits that are not numbers")),
                 Ok(drawn) if drawn.len() < wanted => Some(failed("the model gave no logits")),
@@ -371,4 +389,17 @@ impl Executor {
         self.metrics.memory = self.parts.device.memory();
         &self.metrics
     }
+}
+
+/// What each row of a step's logits is for, by what is known of the grammars of slots so far.
+fn draws<'a>(
+    rows: &'a [Row],
+    step: &'a Step,
+    sets: impl Fn(Slot) -> Option<&'a [Vec<u32>]>,
+) -> Vec<Draw<'a>> {
+    let parts = step.rows.iter().filter_map(|part| {
+        let row = rows.iter().find(|row| row.slot == part.slot)?;
+        Some(row.draws(part, sets(part.slot)))
+    });
+    parts.flatten().collect()
 }

@@ -4,6 +4,8 @@
 //! What needs the host (sampled choices, greedy ones whose logits are changed first, and log-probabilities) downloads
 //! its logits.
 //!
+//! What is allowed may become known while the device computes: it counts when choices are read.
+//!
 //! Invariant: nothing is evaluated here; [`Picks::tensors`] names what the iteration's one evaluation must include.
 
 use super::chain::{Chosen, Draw, NotNumbers, Wish, choose, is_choosable};
@@ -29,20 +31,21 @@ pub(crate) type Choice = std::result::Result<Chosen, NotNumbers>;
 
 /// Choices that wait for evaluation.
 #[derive(Debug)]
-pub(crate) struct Picks<'a> {
-    draws: &'a [Draw<'a>],
+pub(crate) struct Picks {
+    /// Of each row of logits, whether it is chosen on the device.
+    on_device: Vec<bool>,
     /// `i32` and `f32`, `[rows, 1]`: argmax and maximum of the rows that are chosen on the device.
     device: Option<(Tensor, Tensor)>,
     /// `f32 [rows, vocabulary]`: the others' logits.
     host: Option<Tensor>,
 }
 
-impl<'a> Picks<'a> {
+impl Picks {
     /// Prepares one choice for each row of logits, `f32 [rows, width]`, among the first `vocabulary` ids.
     ///
     /// # Errors
     /// As many draws as rows are needed; otherwise the device's own.
-    pub(crate) fn new(logits: &Tensor, draws: &'a [Draw<'a>], vocabulary: usize) -> Result<Self> {
+    pub(crate) fn new(logits: &Tensor, draws: &[Draw<'_>], vocabulary: usize) -> Result<Self> {
         let &[rows, width] = logits.shape() else {
             return Err(Error::shape(
                 "sample",
@@ -60,11 +63,13 @@ impl<'a> Picks<'a> {
             true => &device.slice(logits, &[0..rows, 0..vocabulary])?,
             false => logits,
         };
-        let best = match select(logits, draws, true)? {
+        let on_device: Vec<bool> = draws.iter().map(Draw::is_on_device).collect();
+        let best = match select(logits, &on_device, true)? {
             Some(logits) => Some((device.argmax(&logits, 1)?, device.reduce(Reduce::Maximum, &logits, 1)?)),
             None => None,
         };
-        Ok(Self { draws, device: best, host: select(logits, draws, false)? })
+        let host = select(logits, &on_device, false)?;
+        Ok(Self { on_device, device: best, host })
     }
 
     /// What must be evaluated before [`Picks::read`].
@@ -73,11 +78,11 @@ impl<'a> Picks<'a> {
         device.chain(&self.host)
     }
 
-    /// Reads the choices, in the order of rows.
+    /// Reads the choices, in the order of rows, by the same draws or by draws of which more is known.
     ///
     /// # Errors
     /// The device's own.
-    pub(crate) fn read(self) -> Result<Vec<Choice>> {
+    pub(crate) fn read(self, draws: &[Draw<'_>]) -> Result<Vec<Choice>> {
         let (tokens, maxima) = match &self.device {
             Some((tokens, maxima)) => (tokens.to_vec::<i32>()?, maxima.to_vec::<f32>()?),
             None => Default::default(),
@@ -86,12 +91,12 @@ impl<'a> Picks<'a> {
             Some(logits) => (logits.shape()[1], logits.to_vec::<f32>()?),
             None => (1, Vec::new()),
         };
-        let mut on_device = tokens.into_iter().zip(maxima);
+        let mut best = tokens.into_iter().zip(maxima);
         let mut on_host = logits.chunks_exact_mut(width.max(1));
         let missing = || Error::shape("sample", "the device gave fewer rows than were asked for");
-        let choose_one = |draw: &Draw<'_>| {
-            if draw.is_on_device() {
-                let (token, maximum) = on_device.next().ok_or_else(missing)?;
+        let choose_one = |(draw, on_device): (&Draw<'_>, bool)| {
+            if on_device {
+                let (token, maximum) = best.next().ok_or_else(missing)?;
                 let chosen = Chosen { token: token as TokenId, score: None };
                 Ok(if is_choosable(maximum) { Ok(chosen) } else { Err(NotNumbers) })
             } else {
@@ -99,18 +104,18 @@ impl<'a> Picks<'a> {
                 Ok(choose(row, draw))
             }
         };
-        self.draws.iter().map(choose_one).collect()
+        draws.iter().zip(self.on_device).map(choose_one).collect()
     }
 }
 
 /// The rows of logits that are chosen on the device, or the others; `None` when there are none.
-fn select(logits: &Tensor, draws: &[Draw<'_>], on_device: bool) -> Result<Option<Tensor>> {
-    let matching = (0..).zip(draws).filter(|(_, draw)| draw.is_on_device() == on_device);
+fn select(logits: &Tensor, on_device: &[bool], wanted: bool) -> Result<Option<Tensor>> {
+    let matching = (0..).zip(on_device).filter(|(_, is)| **is == wanted);
     let rows: Vec<i32> = matching.map(|(row, _)| row).collect();
     if rows.is_empty() {
         return Ok(None);
     }
-    if rows.len() == draws.len() {
+    if rows.len() == on_device.len() {
         return Ok(Some(logits.clone()));
     }
     let device = logits.device();
@@ -156,7 +161,7 @@ mod tests {
         let draws: Vec<Draw<'_>> = rows.iter().map(Row::draw).collect();
         let picks = Picks::new(&tensor, &draws, vocabulary)?;
         device.eval(&picks.tensors().collect::<Vec<_>>())?;
-        let choices = picks.read();
+        let choices = picks.read(&draws);
         // Whatever the mixture, what is read has been named for the one evaluation.
         assert_eq!((fake.counts().evaluations, fake.counts().hidden_evaluations), (1, 0));
         choices

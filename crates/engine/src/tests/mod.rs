@@ -7,5 +7,6 @@ mod rig;
 mod scenario;
 mod script;
 mod session;
+mod structure;
 mod thread;
 mod timeline;

@@ -86,6 +86,7 @@ pub(crate) fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
         end_tokens: Vec::new(),
         ignore_end: false,
         text: Box::new(Numbers::default()),
+        grammar: None,
     }
 }
 
@@ -121,8 +122,8 @@ impl Rig {
         let control = Arc::new(control);
         let clock = Hand::default();
         let session = Box::new(Scripted::new(&device, Arc::clone(&control)));
-        let binding =
-            Binding::probe(session.as_ref(), &config, Mounted::default()).expect("nothing is mounted");
+        let mounted = Mounted { grammar: true, ..Mounted::default() };
+        let binding = Binding::probe(session.as_ref(), &config, mounted).expect("nothing needs much");
         let idle_timeout = config.idle_timeout;
         let policies = config.policies().cloned().collect();
         let parts = Parts { device, session, config, clock: Box::new(clock.clone()) };

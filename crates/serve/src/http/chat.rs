@@ -9,6 +9,7 @@ use super::{
     score,
     state::{App, blocking},
     stream::{self, Chunks},
+    structure::{Asked, ResponseFormat},
     wire::{ChatCompletion, ChatDelta},
 };
 use crate::{
@@ -63,11 +64,6 @@ struct Function {
     _name: String,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-struct ResponseFormat {
-    r#type: String,
-}
-
 /// Answers a conversation.
 pub(crate) async fn complete(
     State(app): State<App>,
@@ -75,11 +71,12 @@ pub(crate) async fn complete(
 ) -> Result<Response, ApiError> {
     own.check()?;
     generation.check(1)?;
+    let format = own.format()?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let submitted = blocking(move || {
         let prompt = [own.prompt(&model, |conversation| model.text.chat_prompt(conversation))?];
-        let requests = generation.requests(&model, &prompt, own.scoring())?;
+        let requests = generation.requests(&model, &prompt, own.scoring(), format)?;
         Answer::submit("chatcmpl", &model, requests, generation.choices())
     });
     let mut answer = submitted.await.map_err(|error| error.at("messages"))?;
@@ -112,24 +109,19 @@ impl ChatRequest {
             let message = format!("reasoning_effort must be one of {}, got: {effort:?}", EFFORTS.join(", "));
             return Err(ApiError::field("reasoning_effort", message));
         }
-        if let Some(format) = &self.response_format
-            && !["text", "json_object", "json_schema"].contains(&format.r#type.as_str())
-        {
-            let message = format!("response_format.type is unknown: {:?}", format.r#type);
-            return Err(ApiError::field("response_format", message));
-        }
         let no_choice = |choice: &Value| choice.is_null() || matches!(choice.as_str(), Some("none" | "auto"));
         refuse(
             StatusCode::NOT_IMPLEMENTED,
             &[
                 ("tools", self.tools.as_ref().is_some_and(|tools| !tools.is_empty())),
                 ("tool_choice", self.tool_choice.as_ref().is_some_and(|choice| !no_choice(choice))),
-                (
-                    "response_format",
-                    self.response_format.as_ref().is_some_and(|format| format.r#type != "text"),
-                ),
             ],
         )
+    }
+
+    /// What binds the answer to a form.
+    fn format(&self) -> Result<Option<Asked>, ApiError> {
+        self.response_format.as_ref().map_or(Ok(None), ResponseFormat::grammar)
     }
 
     fn scoring(&self) -> Scoring {

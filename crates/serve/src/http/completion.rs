@@ -60,7 +60,7 @@ pub(crate) async fn complete(
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let submitted = blocking(move || {
         let prompts = own.prompt.tokens(&model.text.tokenizer)?;
-        let requests = generation.requests(&model, &prompts, own.scoring(&generation))?;
+        let requests = generation.requests(&model, &prompts, own.scoring(&generation), None)?;
         let mut answer = Answer::submit("cmpl", &model, requests, generation.choices())?;
         if own.echo == Some(true) {
             answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));

@@ -3,7 +3,11 @@
 //! Invariants: a known field is honoured or refused, never ignored; a field that is absent or null takes the model's
 //! default; a value out of range is refused by name, also where the field is not served.
 
-use super::{body::typed, error::ApiError};
+use super::{
+    body::typed,
+    error::ApiError,
+    structure::{Asked, Guided},
+};
 use crate::{model::ServedModel, sampling::Settings};
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -18,6 +22,7 @@ use tandem_contracts::{
     sampling::{Sampling, SamplingError},
     text::{TokenId, Vocabulary},
 };
+use tandem_spec::grammar::Compiled;
 
 /// Most stop strings of a request, and most sequence breakers.
 const STOPS: usize = 16;
@@ -30,6 +35,7 @@ const BREAKER: usize = 64;
 pub(crate) struct Generation {
     fields: Fields,
     sampling: Settings,
+    guided: Guided,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -42,9 +48,6 @@ struct Fields {
     stop: Option<Stops>,
     ignore_eos: Option<bool>,
     n: Option<u32>,
-    guided_regex: Option<Value>,
-    guided_grammar: Option<Value>,
-    guided_choice: Option<Value>,
     adapter: Option<String>,
     kv_quant: Option<Value>,
 }
@@ -68,12 +71,12 @@ pub(crate) enum Stops {
 impl Generation {
     /// Reads the fields; each structure for itself, so that errors name them.
     pub(crate) fn read(json: &Value) -> Result<Self, ApiError> {
-        Ok(Self { fields: typed(json)?, sampling: typed(json)? })
+        Ok(Self { fields: typed(json)?, sampling: typed(json)?, guided: typed(json)? })
     }
 
     /// Refuses what is out of range, and then what is not served. `least` is the least length of an answer.
     pub(crate) fn check(&self, least: u64) -> Result<(), ApiError> {
-        let Self { fields, sampling } = self;
+        let Self { fields, sampling, .. } = self;
         let ranges: [(&str, Option<f64>, RangeInclusive<f64>); 13] = [
             ("temperature", sampling.temperature, 0.0..=2.0),
             ("top_p", sampling.top_p, 0.0..=1.0),
@@ -103,9 +106,6 @@ impl Generation {
         refuse(
             StatusCode::NOT_IMPLEMENTED,
             &[
-                ("guided_regex", fields.guided_regex.is_some()),
-                ("guided_grammar", fields.guided_grammar.is_some()),
-                ("guided_choice", fields.guided_choice.is_some()),
                 ("adapter", fields.adapter.as_deref().is_some_and(|adapter| adapter != "none")),
                 ("kv_quant", fields.kv_quant.is_some()),
             ],
@@ -138,15 +138,18 @@ impl Generation {
         self.fields.n.map_or(1, |n| n as usize)
     }
 
-    /// The engine's requests: for each prompt as many as there are choices, whose seeds count up from the request's.
+    /// The engine's requests: for each prompt as many as there are choices, whose seeds count up from the request's. `format` is
+    /// what the endpoint's own fields say of the answer's form.
     /// Each is made when it is asked for, so that a refusal of the first spares the copies. [`Self::check`] comes first.
     pub(crate) fn requests<'a>(
         &'a self,
         model: &'a ServedModel,
         prompts: &'a [Vec<TokenId>],
         scoring: Scoring,
+        format: Option<Asked>,
     ) -> Result<impl Iterator<Item = Request> + 'a, ApiError> {
         let (sampling, stops) = (self.sampling(model)?, self.stops()?);
+        let grammar = self.guided.one(format)?.map(|asked| asked.compile(&model.text)).transpose()?;
         let choices = self.choices();
         let rows =
             prompts.iter().flat_map(move |prompt| (0..choices as u64).map(move |choice| (prompt, choice)));
@@ -159,6 +162,7 @@ impl Generation {
             end_tokens: model.text.tokenizer.end_tokens().to_vec(),
             ignore_end: self.fields.ignore_eos.unwrap_or(false),
             text: model.text.answer(&stops),
+            grammar: grammar.as_ref().map(Compiled::matcher),
         }))
     }
 
@@ -289,8 +293,6 @@ mod tests {
     #[test]
     fn what_is_not_served_is_refused_and_off_is_honoured() {
         for (body, status) in [
-            (r#"{"guided_regex": "a+"}"#, Some(501)),
-            (r#"{"guided_choice": ["a"]}"#, Some(501)),
             (r#"{"adapter": "a+b"}"#, Some(501)),
             (r#"{"kv_quant": 8}"#, Some(501)),
             (r#"{"n": 2, "presence_penalty": 0.5, "repetition_penalty": 1.3, "adapter": "none"}"#, None),

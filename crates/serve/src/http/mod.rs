@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `chat`, `completion` | the generating endpoints |
 //! | `generation`, `message` | the fields that they share; messages as templates see them |
+//! | `structure` | fields that bind answers to a form |
 //! | `vocabulary` | tokens of texts, texts of tokens |
 //! | `body`, `error` | what comes in malformed, and how it is answered |
 //! | `answer`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
@@ -19,6 +20,7 @@ mod message;
 mod score;
 mod state;
 mod stream;
+mod structure;
 mod vocabulary;
 mod wire;
 

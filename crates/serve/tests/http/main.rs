@@ -5,4 +5,5 @@ mod endpoints;
 mod lifetime;
 mod refusal;
 mod scores;
+mod structure;
 mod support;

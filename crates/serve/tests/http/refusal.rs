@@ -62,6 +62,15 @@ fn wrong_values_are_400_by_name_and_the_next_request_is_served() {
         json!({"chat_template_kwargs": 3}),
         json!({"reasoning_effort": "most"}),
         json!({"response_format": {"type": "poem"}}),
+        json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}),
+        json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "poem"}, "strict": true}}}),
+        json!({"guided_json": {"properties": {"a": {"pattern": "("}}}}),
+        json!({"guided_json": {"items": {"not": {}}}}),
+        json!({"guided_regex": "("}),
+        json!({"guided_regex": 3}),
+        json!({"guided_choice": []}),
+        json!({"guided_grammar": "start: \"a"}),
+        json!({"guided_regex": "a", "response_format": {"type": "json_object"}}),
         json!({"tools": [{"type": "function"}]}),
         json!({"model": 3}),
     ] {
@@ -79,10 +88,8 @@ fn what_is_known_and_not_served_is_refused_with_its_name() {
     let rig = Rig::new();
     let mut lines = String::new();
     for more in [
-        json!({"response_format": {"type": "json_object"}}),
         json!({"tools": [{"type": "function", "function": {"name": "f"}}]}),
         json!({"tool_choice": "required"}),
-        json!({"guided_regex": "a+"}),
         json!({"adapter": "a"}),
     ] {
         writeln!(lines, "{}", line(&rig.chat("hi", more))).expect("a line");

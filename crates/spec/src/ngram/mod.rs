@@ -133,9 +133,8 @@ mod tests {
         assert_eq!(propose(&[7, 2, 3, 5, 9, 8, 2, 3], 10), [5, 9, 8, 2, 3]);
         // What is proposed may overlap what it continues.
         assert_eq!(propose(&[5, 5, 5], 10), [5]);
-        assert_eq!(propose(&[1, 2, 3], 10), []);
-        assert_eq!(propose(&[], 10), []);
-        assert_eq!(propose(&[4, 4], 0), []);
+        let silent = [propose(&[1, 2, 3], 10), propose(&[], 10), propose(&[4, 4], 0)];
+        assert_eq!(silent.concat(), Vec::<TokenId>::new());
     }
 
     #[test]
@@ -151,12 +150,13 @@ mod tests {
         drafts.open(Slot(1), &[3]);
         drafts.commit(Slot(1), &[4, 3]);
         drafts.commit(Slot(2), &[1]);
+        let nothing: Vec<TokenId> = Vec::new();
         let asks = [0, 1, 2].map(|slot| Ask { slot: Slot(slot), most: 1 });
-        assert_eq!(drafts.propose(&asks), [vec![2], vec![4], vec![]]);
+        assert_eq!(drafts.propose(&asks), [vec![2], vec![4], nothing]);
         drafts.close(Slot(0));
-        assert_eq!(drafts.propose(&asks[..1]), [vec![]]);
+        assert!(drafts.propose(&asks[..1]).concat().is_empty());
         drafts.open(Slot(1), &[]);
-        assert_eq!(drafts.propose(&asks[1..2]), [vec![]]);
+        assert!(drafts.propose(&asks[1..2]).concat().is_empty());
     }
 
     proptest! {

@@ -42,6 +42,7 @@ fn submit(
         end_tokens: model.text.tokenizer.end_tokens().to_vec(),
         ignore_end: false,
         text: model.text.answer(stops),
+        grammar: None,
     };
     model.engine.submit(request).map_err(|rejection| Error::new("the prompt was refused").because(rejection))
 }

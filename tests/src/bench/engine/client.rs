@@ -74,6 +74,7 @@ pub fn request(prompt: Vec<TokenId>, tokens: usize) -> Request {
         ignore_end: true,
         state: None,
         text: Box::new(Silent),
+        grammar: None,
     }
 }
 
