@@ -22,6 +22,7 @@ pub(crate) fn unary(mlx: &Mlx, op: Unary, x: Tensor) -> Result<Tensor> {
         Unary::Square => array.square(),
         Unary::Exp => array.exp(),
         Unary::Log => array.log(),
+        Unary::Log1p => array.log1p(),
         Unary::Sqrt => array.sqrt(),
         Unary::Rsqrt => array.rsqrt(),
         Unary::Sigmoid => ops::sigmoid(array),

@@ -47,7 +47,7 @@ fn floats<T: Real>(device: &CpuDevice, op: Unary, draft: &mut Draft) {
 /// Elements' worth of copying that one takes.
 fn cost(op: Unary) -> usize {
     match op {
-        Unary::Log => 32,
+        Unary::Log | Unary::Log1p => 32,
         Unary::Exp | Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos => 4,
         _ => 1,
     }
@@ -77,13 +77,16 @@ impl<T: Real> Kernel for InPlace<'_, T> {
             Unary::Cos => each::<S, T, Cos>(simd, self.xs),
             Unary::Round => each::<S, T, Round>(simd, self.xs),
             Unary::Floor => each::<S, T, Floor>(simd, self.xs),
-            // In f64, so that the system's library leaves no trace in the rounded result.
-            Unary::Log => {
-                self.xs.iter_mut().for_each(|x| *x = T::from_f32(f64::from(x.to_f32()).ln() as f32))
-            }
+            Unary::Log => in_f64(self.xs, f64::ln),
+            Unary::Log1p => in_f64(self.xs, f64::ln_1p),
             Unary::Not => {}
         }
     }
+}
+
+/// So that the system's library leaves no trace in the rounded result.
+fn in_f64<T: Real>(xs: &mut [T], function: fn(f64) -> f64) {
+    xs.iter_mut().for_each(|x| *x = T::from_f32(function(x.to_f32().into()) as f32));
 }
 
 /// A function of a vector.

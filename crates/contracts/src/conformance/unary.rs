@@ -61,9 +61,12 @@ pub fn exact_functions_of_floats(device: &Device) -> Outcome {
 pub fn elementary_functions(device: &Device) -> Outcome {
     let any: Function = |x| 2.0 * x;
     let positive: Function = |x| x.abs() + 0.01;
-    let cases: [(Unary, Function, Function); 8] = [
+    let tiny: Function = |x| 1e-6 * x.abs();
+    let cases: [(Unary, Function, Function); 10] = [
         (Unary::Exp, f64::exp, any),
         (Unary::Log, f64::ln, positive),
+        (Unary::Log1p, f64::ln_1p, positive),
+        (Unary::Log1p, f64::ln_1p, tiny),
         (Unary::Sqrt, f64::sqrt, positive),
         (Unary::Rsqrt, |x| 1.0 / x.sqrt(), positive),
         (Unary::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), any),
@@ -152,6 +155,7 @@ pub fn unary_special_values(device: &Device) -> Outcome {
     let cases = [
         (Unary::Exp, vec![-inf, inf, nan, 0.0, 1000.0, -1000.0], vec![0.0, inf, nan, 1.0, inf, 0.0]),
         (Unary::Log, vec![0.0, inf, -1.0, nan, 1.0], vec![-inf, inf, nan, nan, 0.0]),
+        (Unary::Log1p, vec![-1.0, inf, -2.0, nan, 0.0], vec![-inf, inf, nan, nan, 0.0]),
         (Unary::Sqrt, vec![0.0, inf, -1.0, nan, 4.0], vec![0.0, inf, nan, nan, 2.0]),
         (Unary::Rsqrt, vec![inf, -1.0, nan, 4.0], vec![0.0, nan, nan, 0.5]),
         (Unary::Sigmoid, vec![-inf, inf, nan, 0.0, 200.0, -200.0], vec![0.0, 1.0, nan, 0.5, 1.0, 0.0]),

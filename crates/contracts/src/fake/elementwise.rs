@@ -33,6 +33,7 @@ fn float(op: Unary, x: f32) -> f32 {
         Unary::Square => x * x,
         Unary::Exp => x.exp(),
         Unary::Log => x.ln(),
+        Unary::Log1p => x.ln_1p(),
         Unary::Sqrt => x.sqrt(),
         Unary::Rsqrt => 1.0 / x.sqrt(),
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),

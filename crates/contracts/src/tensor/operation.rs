@@ -27,6 +27,8 @@ pub enum Unary {
     Exp,
     /// Natural logarithm.
     Log,
+    /// `ln(1 + x)`, precise where `1 + x` rounds.
+    Log1p,
     /// Square root.
     Sqrt,
     /// `1 / sqrt(x)`.
@@ -51,12 +53,13 @@ pub enum Unary {
 
 impl Unary {
     /// Every one.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Negate,
         Self::Abs,
         Self::Square,
         Self::Exp,
         Self::Log,
+        Self::Log1p,
         Self::Sqrt,
         Self::Rsqrt,
         Self::Sigmoid,

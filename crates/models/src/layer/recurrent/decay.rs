@@ -33,21 +33,11 @@ impl Decay {
     }
 }
 
-/// `ln(1 + e^x)` of f32, to about three units in the last place at either end.
-///
-/// `max(x, 0) + ln(1 + y)` with `y = e^-|x|`. Where `1 + y` rounds, `ln(1 + y) y / ((1 + y) - 1)` has the error of `y`
-/// alone (Higham, Accuracy and Stability of Numerical Algorithms, 1.14.1).
+/// `ln(1 + e^x)` of f32, as `max(x, 0) + ln(1 + e^-|x|)`: so does MLX (`logaddexp`), operation by operation.
 fn softplus(device: &Device, x: Tensor) -> Result<Tensor> {
-    let number = |value| device.full(Scalar::Float(value), Dtype::F32, &[]);
-    let (zero, one) = (number(0.0)?, number(1.0)?);
+    let zero = device.full(Scalar::Float(0.0), Dtype::F32, &[])?;
     let small = device.unary(Unary::Negate, device.unary(Unary::Abs, x.clone())?)?;
-    let small = device.unary(Unary::Exp, small)?;
-    let sum = device.binary(Binary::Add, small.clone(), &one)?;
-    let kept = device.binary(Binary::Subtract, sum.clone(), &one)?;
-    let ratio = device.binary(Binary::Divide, small.clone(), &kept)?;
-    let logarithm = device.binary(Binary::Multiply, device.unary(Unary::Log, sum)?, &ratio)?;
-    let vanished = device.binary(Binary::Equal, kept, &zero)?;
-    let logarithm = device.select(&vanished, &small, &logarithm)?;
+    let logarithm = device.unary(Unary::Log1p, device.unary(Unary::Exp, small)?)?;
     device.binary(Binary::Add, device.binary(Binary::Maximum, x, &zero)?, &logarithm)
 }
 
