@@ -8,7 +8,7 @@ use crate::number::{Real, with_real};
 use crate::pool::Disjoint;
 use crate::simd::{Kernel, LANES, Simd, dispatch, math};
 use crate::value::{Draft, Value};
-use std::f32::consts::{FRAC_1_SQRT_2, PI};
+use std::f32::consts::FRAC_1_SQRT_2;
 use tandem_contracts::tensor::{Activation, Error, Result, Tensor};
 
 pub(crate) fn gated(device: &CpuDevice, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
@@ -94,13 +94,16 @@ impl Function for Silu {
     }
 }
 
+/// `sqrt(2 / pi)`.
+const FRAC_SQRT_2_SQRT_PI: f32 = 0.797_884_56;
+
 struct GeluTanh;
 
 impl Function for GeluTanh {
     #[inline(always)]
     fn of<S: Simd>(simd: S, x: S::Lanes) -> S::Lanes {
         let cube = simd.mul(simd.mul(simd.mul(x, x), x), simd.splat(0.044_715));
-        let inner = simd.mul(simd.add(cube, x), simd.splat((2.0 / PI).sqrt()));
+        let inner = simd.mul(simd.add(cube, x), simd.splat(FRAC_SQRT_2_SQRT_PI));
         simd.mul(x, half_plus(simd, math::tanh(simd, inner)))
     }
 }

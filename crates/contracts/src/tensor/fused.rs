@@ -59,16 +59,18 @@ pub fn activate(device: &Device, x: Tensor, activation: Activation) -> Result<Te
     let gate = match activation {
         Activation::Silu => device.unary(Unary::Sigmoid, x.clone())?,
         Activation::GeluTanh => {
-            let cube = device.binary(Binary::Multiply, device.unary(Unary::Square, x.clone())?, &x)?;
+            let cube = device.binary(Binary::Power, x.clone(), &constant(3.0)?)?;
             let cube = device.binary(Binary::Multiply, cube, &constant(0.044_715)?)?;
             let inner = device.binary(Binary::Add, cube, &x)?;
-            let inner =
-                device.binary(Binary::Multiply, inner, &constant((2.0 / std::f32::consts::PI).sqrt())?)?;
+            let inner = device.binary(
+                Binary::Multiply,
+                inner,
+                &constant((2.0 / std::f64::consts::PI).sqrt() as f32)?,
+            )?;
             half_plus(device, device.unary(Unary::Tanh, inner)?)?
         }
         Activation::Gelu => {
-            let inner =
-                device.binary(Binary::Multiply, x.clone(), &constant(std::f32::consts::FRAC_1_SQRT_2)?)?;
+            let inner = device.binary(Binary::Divide, x.clone(), &constant(std::f32::consts::SQRT_2)?)?;
             half_plus(device, device.unary(Unary::Erf, inner)?)?
         }
     };
@@ -112,10 +114,10 @@ fn attend_row(device: &Device, q: &Tensor, row: &RowSpan<'_>, how: &Attend<'_>) 
 
     // Heads that share keys become rows of one product: [shared, group * count, width].
     let own = device.transpose(&device.cast(&own, Dtype::F32)?, &[1, 0, 2])?;
+    let own =
+        device.binary(Binary::Multiply, own, &device.full(Scalar::Float(how.scale), Dtype::F32, &[])?)?;
     let own = device.reshape(&own, &[shared, group * count, width])?;
     let scores = device.matmul(&own, &device.transpose(&keys, &[0, 2, 1])?)?;
-    let scores =
-        device.binary(Binary::Multiply, scores, &device.full(Scalar::Float(how.scale), Dtype::F32, &[])?)?;
     let scores = soften(device, scores, how.soft_cap)?;
     let scores = device.reshape(&scores, &[heads, count, length])?;
     let hidden = device.full(Scalar::Float(f32::NEG_INFINITY), Dtype::F32, &[])?;
