@@ -1,16 +1,20 @@
 //! MLX itself: the build that the Python package index carries for Linux, with a faster BLAS put in.
 //!
 //! The CPU build brings the reference BLAS (unblocked, one thread). In our own copy of it, never elsewhere,
-//! that file is set aside and a link to OpenBLAS takes its name.
+//! that file is set aside and a link to OpenBLAS takes its name. OpenBLAS chooses its order of sums by the processor, the
+//! reference has one: numbers that must be mlx-lm's on every machine are computed with what was set aside.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::Options;
+use super::{Options, Variant};
 use crate::debian;
 use crate::error::{Error, Result};
 use crate::python;
+
+/// What the reference BLAS is called once it is set aside.
+const KEPT: &str = "reference-blas.so";
 
 /// Which BLAS the fetched build is to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,13 @@ pub(super) fn fetch(options: &Options, cache: &Path) -> Result<PathBuf> {
     Ok(site.join("mlx"))
 }
 
+/// The BLAS that the fetched build for CPUs brought, set aside or not.
+pub(super) fn reference_blas(cache: &Path) -> Option<PathBuf> {
+    let bundled = bundled_blas(&cache.join(Variant::Cpu.package()))?;
+    let kept = bundled.with_file_name(KEPT);
+    Some(if kept.exists() { kept } else { bundled })
+}
+
 /// The BLAS that the wheel carries: `<package>.libs/libblas-<hash>.so.<version>`.
 fn bundled_blas(site: &Path) -> Option<PathBuf> {
     let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
@@ -58,7 +69,7 @@ fn bundled_blas(site: &Path) -> Option<PathBuf> {
 
 /// Puts `blas` where the build looks for its own; touches nothing that is already right.
 fn put(blas: &Blas, bundled: &Path) -> io::Result<()> {
-    let kept = bundled.with_file_name("reference-blas.so");
+    let kept = bundled.with_file_name(KEPT);
     let linked = fs::read_link(bundled).ok();
     match blas {
         Blas::Own if linked.is_none() => Ok(()),
@@ -105,6 +116,21 @@ mod tests {
             assert_eq!(read(), content);
         }
         fs::remove_dir_all(&site).unwrap();
+    }
+
+    #[test]
+    fn the_reference_is_found_whichever_is_used() {
+        let cache = std::env::temp_dir().join(format!("xtask-reference-{}", std::process::id()));
+        assert_eq!(reference_blas(&cache), None);
+        let libraries = cache.join("mlx-cpu/mlx_cpu.libs");
+        fs::create_dir_all(&libraries).unwrap();
+        let bundled = libraries.join("libblas-0123.so.3");
+        fs::write(&bundled, "reference").unwrap();
+        for blas in [Blas::Own, Blas::File(cache.join("other")), Blas::Own] {
+            put(&blas, &bundled).unwrap();
+            assert_eq!(fs::read_to_string(reference_blas(&cache).unwrap()).unwrap(), "reference");
+        }
+        fs::remove_dir_all(&cache).unwrap();
     }
 
     #[test]

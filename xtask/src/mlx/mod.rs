@@ -115,6 +115,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Has the program that `command` starts (`cargo run` or `cargo test`) compute with the BLAS library that MLX's build for
+/// CPUs brings: the goldens were made with it, and it adds up in the same order on every machine.
+pub(crate) fn with_reference_blas(command: &mut Command) -> Result<&mut Command> {
+    let Some(library) = library::reference_blas(&workspace::cache()?.join("mlx")) else { return Ok(command) };
+    let host = workspace::host()?.to_uppercase().replace('-', "_");
+    // The program alone, not Cargo and the compiler.
+    Ok(command.env(format!("CARGO_TARGET_{host}_RUNNER"), format!("env LD_PRELOAD={}", library.display())))
+}
+
 /// One directory for each version and origin of MLX, so that switching between them rebuilds nothing.
 fn output(options: &Options, source: &Source, cache: &Path) -> PathBuf {
     let origin = if options.prefix.is_some() { "prefix" } else { options.variant.package() };

@@ -175,7 +175,8 @@ fn mlx_tests(_quick: bool) -> Result<Outcome> {
 fn mlx_end_to_end(_quick: bool) -> Result<Outcome> {
     let mut command = workspace::cargo(["test", "--no-fail-fast", "--package", "tandem-tests"]);
     command.args(["--features", "mlx,starter"]).env(model::VARIABLE, model::STARTER.fetch()?);
-    tested(with_mlx(&mut command).args(["mlx", "--", "--skip", "cpu", "--test-threads=1"]))
+    let command = mlx::with_reference_blas(with_mlx(&mut command))?;
+    tested(command.args(["mlx", "--", "--skip", "cpu", "--test-threads=1"]))
 }
 
 /// MLX's compiler for CPU graphs runs the system's C++ compiler; the tests do without.
