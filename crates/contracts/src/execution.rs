@@ -39,6 +39,8 @@ pub struct ModelFacts {
     pub paged: bool,
     /// Whether it has a compiled form of a decoding step.
     pub compiled: bool,
+    /// Whether a step may go on from tokens that nobody has read: [`Session::register`](crate::model::Session::register).
+    pub registers: bool,
 }
 
 /// What a request brings. Some facts are for statistics: they never change how it is run.

@@ -18,7 +18,7 @@
 
 use crate::{
     execution::ModelFacts,
-    tensor::{Affine, Result, Tensor},
+    tensor::{Affine, Error, ErrorKind, Result, Tensor},
     text::TokenId,
 };
 use std::{any::Any, fmt};
@@ -41,7 +41,8 @@ impl AdapterSet {
 pub enum TokenSource {
     /// Known ids, at least one.
     Ids(Vec<TokenId>),
-    /// The one token that this slot sampled last, on a deferred device, and that the host has not read.
+    /// The one token that this slot sampled last, on a deferred device, and that the host has not read
+    /// ([`Session::register`]).
     Register(Slot),
 }
 
@@ -287,6 +288,16 @@ pub trait Session: fmt::Debug {
     /// # Errors
     /// The slot is not open, holds fewer tokens, or cannot be shortened that far; nothing has changed then.
     fn trim(&mut self, slot: Slot, tokens: usize) -> Result<()>;
+
+    /// Takes the tokens that these slots have sampled, `i32` and one for each, before anybody has read them:
+    /// [`TokenSource::Register`] means them in the next step.
+    ///
+    /// # Errors
+    /// Another dtype or number of tokens, or a session that keeps no register ([`ModelFacts::registers`]).
+    fn register(&mut self, slots: &[Slot], sampled: &Tensor) -> Result<()> {
+        let _ = (slots, sampled);
+        Err(Error::new(ErrorKind::Unsupported, "register", "this session keeps no register"))
+    }
 
     /// Runs one forward pass and advances its rows.
     ///

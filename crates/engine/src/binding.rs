@@ -163,6 +163,7 @@ mod tests {
         media: false,
         paged: false,
         compiled: false,
+        registers: false,
     };
     const VERIFYING: ModelFacts = ModelFacts { verifies: true, ..PLAIN };
     const ABLE: Proposer = Proposer { adapters: true };

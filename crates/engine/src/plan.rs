@@ -113,8 +113,8 @@ pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) ->
     step
 }
 
-/// A step as one line: `slot@position+tokens` for each row, with `*` where logits are wanted, `**`
-/// where those of every token are.
+/// A step as one line: `slot@position+tokens` for each row, `~` instead of tokens where nobody has read the one, with `*` where
+/// logits are wanted, `**` where those of every token are.
 #[cfg(test)]
 pub(crate) fn render(step: &Step) -> String {
     let rows = step.rows.iter().map(|row| {
@@ -123,7 +123,10 @@ pub(crate) fn render(step: &Step) -> String {
             Wanted::Last => "*",
             Wanted::All => "**",
         };
-        format!("{}@{}+{}{star}", row.slot.0, row.position, row.tokens.len())
+        match &row.tokens {
+            TokenSource::Ids(ids) => format!("{}@{}+{}{star}", row.slot.0, row.position, ids.len()),
+            TokenSource::Register(_) => format!("{}@{}~{star}", row.slot.0, row.position),
+        }
     });
     rows.collect::<Vec<_>>().join(" ")
 }

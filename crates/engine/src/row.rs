@@ -142,6 +142,11 @@ impl Row {
         longest((self.prompt, self.request.max_tokens), context)
     }
 
+    /// Whether more is to be chosen after the token that is chosen next, as far as lengths tell.
+    pub(crate) fn goes_on(&self, context: usize) -> bool {
+        self.sampled() + 1 < self.request.max_tokens && self.tokens.len() + 1 < context
+    }
+
     pub(crate) fn counted(&self) -> Counted<'_> {
         let boundary = self.boundary.map(|boundary| boundary.tokens);
         let cut = self.cut.into_iter().chain(boundary).filter(|cut| *cut > self.computed).min();

@@ -212,7 +212,8 @@ impl<'a> Checkpoint<'a> {
         let model = Model { decoder, modules: loader.modules, notes };
         // Every kind of row takes windows of drafts back, and every projection adapters.
         let paged = matches!(layout, Layout::Paged(_));
-        let execution = ModelFacts { verifies: true, adapters: true, paged, ..ModelFacts::default() };
+        let execution =
+            ModelFacts { verifies: true, adapters: true, paged, registers: true, ..ModelFacts::default() };
         let capabilities = Capabilities { context, vocabulary: self.config.vocabulary, trimmable, execution };
         Ok(DecoderSession::new(device, model, layers, capabilities, precision))
     }

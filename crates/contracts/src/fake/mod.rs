@@ -60,16 +60,32 @@ pub fn open() -> Device {
 
 /// Opens a fake whose attention is for rows that share planes.
 pub fn open_for_shared_planes() -> Device {
-    Fake::open_with(false)
+    Fake::open_with(Manner { ragged_attention: false, ..Manner::default() })
+}
+
+/// What a fake says of itself. What it does is the same: it computes nothing before that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// Whether operations may run later.
+    pub deferred: bool,
+    /// Whether attention takes rows that lie apart.
+    pub ragged_attention: bool,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self { deferred: true, ragged_attention: true }
+    }
 }
 
 impl Fake {
     /// Opens a fake.
     pub fn open() -> Rc<Self> {
-        Self::open_with(true)
+        Self::open_with(Manner::default())
     }
 
-    fn open_with(ragged_attention: bool) -> Rc<Self> {
+    /// Opens a fake that says this of itself.
+    pub fn open_with(Manner { deferred, ragged_attention }: Manner) -> Rc<Self> {
         Rc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             id: DeviceId::unique(),
@@ -78,7 +94,7 @@ impl Fake {
                 compute_dtype: Dtype::F32,
                 precisions: &[Precision::Exact],
                 batch_invariant: true,
-                deferred: true,
+                deferred,
                 ragged_attention,
             },
             ledger: Rc::default(),

@@ -73,6 +73,7 @@ impl Executor {
             }
         }
         self.make_room();
+        self.settled = true;
         self.open_rows();
     }
 

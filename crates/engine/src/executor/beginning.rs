@@ -153,8 +153,18 @@ impl Executor {
         if !(well && row.is_open() && kept) {
             return self.release(row.slot);
         }
+        let ahead = self.is_ahead(row.slot);
+        if ahead && !self.capabilities.trimmable {
+            // It holds a token too many.
+            return self.release(row.slot);
+        }
         let session = &mut self.parts.session;
-        let closed = guard("close", || session.close(row.slot));
+        let closed = guard("close", || {
+            if ahead {
+                session.trim(row.slot, row.computed())?;
+            }
+            session.close(row.slot)
+        });
         if let Some(state) = self.unless_lost(row.slot, closed) {
             self.keep(row.space(), row.computed_tokens().to_vec(), state);
         }

@@ -10,6 +10,7 @@
 mod admission;
 mod beginning;
 mod fault;
+mod flight;
 mod structure;
 
 use crate::{
@@ -19,22 +20,23 @@ use crate::{
     plan::{Limits, Turn, plan},
     prefix::PrefixStore,
     row::{Row, failed},
-    sample::{Choice, Draw, Picks},
+    sample::Choice,
     status::{Metrics, Times},
     turn::Turns,
 };
 use fault::{Fault, guard};
+use flight::Flight;
 use std::{
     collections::{BTreeMap, VecDeque},
     mem,
     sync::mpsc::Sender,
+    time::Duration,
 };
-use structure::Bound;
 use tandem_contracts::{
     model::{Capabilities, Session, Slot, Step},
     request::{Outcome, RequestId},
     schedule::Clock,
-    tensor::{Device, ErrorKind, Tensor},
+    tensor::{Device, ErrorKind},
 };
 
 /// What the executor drives.
@@ -74,6 +76,12 @@ pub(crate) struct Executor {
     turns: Turns,
     /// Whether the last step carried prompts and left decoding rows to the next one.
     prompts_had_a_turn: bool,
+    /// A step that has been begun and not been read.
+    flight: Option<Flight>,
+    /// When the last step was read.
+    read_at: Duration,
+    /// Whether nothing has happened since rows were admitted that could let another one start.
+    settled: bool,
     course: Course,
     drains: Vec<Sender<()>>,
     /// In the order in which they came; the first has the device once no row lives, and nothing starts before the last is gone.
@@ -114,6 +122,9 @@ impl Executor {
             pace: Pace::default(),
             turns: Turns::default(),
             prompts_had_a_turn: false,
+            flight: None,
+            read_at: Duration::ZERO,
+            settled: false,
             course: Course::Open,
             drains: Vec::new(),
             waiters: VecDeque::new(),
@@ -128,24 +139,37 @@ impl Executor {
 
     /// Whether there is nothing to do until a command comes.
     pub(crate) fn is_idle(&self) -> bool {
-        self.rows.is_empty() && (self.queue.is_empty() || self.held)
+        self.rows.is_empty() && self.flight.is_none() && (self.queue.is_empty() || self.held)
     }
 
     /// One turn: the commands that have come, admission, one step, delivery. `inbox` gives the next command if
     /// there is one; it is asked again after the step, so that a cancel during it comes before its tokens.
     pub(crate) fn turn(&mut self, mut inbox: impl FnMut() -> Option<Command>) {
-        let begun = self.parts.clock.now();
+        let started = self.parts.clock.now();
         let Times { model, sampling, .. } = self.metrics.times;
         while let Some(command) = inbox() {
             self.accept(command);
         }
-        self.prepare();
-        if let Some(iteration) = self.forward() {
-            while let Some(command) = inbox() {
-                self.accept(command);
+        let unread = match self.runs_ahead() {
+            true => self.flight.take(),
+            false => {
+                self.land();
+                self.prepare();
+                None
             }
-            self.deliver(iteration);
+        };
+        let mut begun = match &unread {
+            Some(unread) => self.begin_after(unread),
+            None => self.forward(),
+        };
+        let due = unread.or_else(|| begun.take_if(|begun| !begun.leads()));
+        let iteration = due.map(|flight| self.read(flight));
+        self.flight = begun;
+        while let Some(command) = inbox() {
+            self.accept(command);
         }
+        iteration.into_iter().for_each(|iteration| self.deliver(iteration));
+        self.forget_flight();
         if self.rows.is_empty() {
             // Dropping the senders is the reply.
             self.drains.clear();
@@ -153,11 +177,12 @@ impl Executor {
         }
         let times = &mut self.metrics.times;
         let inside = (times.model + times.sampling).saturating_sub(model + sampling);
-        times.other += self.parts.clock.now().saturating_sub(begun).saturating_sub(inside);
+        times.other += self.parts.clock.now().saturating_sub(started).saturating_sub(inside);
     }
 
     /// Takes one command. Rows that it cancels leave at the next preparation or delivery.
     fn accept(&mut self, command: Command) {
+        self.settled = false;
         match command {
             Command::Submit(submission) if self.course == Course::Open => {
                 self.queue.insert(submission.id, submission);
@@ -208,8 +233,16 @@ impl Executor {
         submission.publisher.finish(outcome);
     }
 
-    /// Runs one step over the rows; `None` when no row has anything to do, or the session cannot be trusted.
-    fn forward(&mut self) -> Option<Iteration> {
+    /// Reads and delivers the step in flight, if there is one.
+    fn land(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            let iteration = self.read(flight);
+            self.deliver(iteration);
+        }
+    }
+
+    /// Begins a step over the rows; `None` when no row has anything to do, or the session cannot be trusted.
+    fn forward(&mut self) -> Option<Flight> {
         if self.course == Course::Broken {
             return None;
         }
@@ -222,15 +255,8 @@ impl Executor {
         if step.rows.is_empty() {
             return None;
         }
-        self.metrics.steps += 1;
         self.prompts_had_a_turn = limits.turn == Turn::Prompts;
-        let begun = self.parts.clock.now();
-        let outcome = self.run(&step);
-        if outcome.is_ok() {
-            let tokens = step.tokens().saturating_sub(load.decoding);
-            self.pace.note(Load { tokens, ..load }, self.parts.clock.now().saturating_sub(begun));
-        }
-        Some(Iteration { step, outcome })
+        Some(self.begin(step, load, None))
     }
 
     /// The ways in which rows are kept, each with its number of open rows, in order of their oldest.
@@ -255,47 +281,6 @@ impl Executor {
             Mixing::Alternating if self.prompts_had_a_turn => Limits { turn: Turn::Decoding, ..all },
             Mixing::Alternating => Limits { turn: Turn::Prompts, ..all },
         }
-    }
-
-    fn run(&mut self, step: &Step) -> std::result::Result<Given, Fault> {
-        let mut bound = self.lend_grammars(step);
-        let given = self.compute(step, &mut bound);
-        self.return_grammars(bound);
-        given
-    }
-
-    fn compute(&mut self, step: &Step, bound: &mut [Bound]) -> std::result::Result<Given, Fault> {
-        let vocabulary = self.vocabulary();
-        let Parts { device, session, clock, .. } = &mut self.parts;
-        let rows = &self.rows;
-        // What grammars allow is found out while the device computes.
-        let slots: Vec<Slot> = bound.iter().map(|bound| bound.slot).collect();
-        let unknown = draws(rows, step, |slot| slots.contains(&slot).then_some(&[]));
-        let started = clock.now();
-        let mut evaluated = started;
-        let work = || {
-            let stepped = session.step(step)?;
-            let picks = stepped.logits.as_ref().map(|logits| Picks::new(logits, &unknown, vocabulary));
-            let picks = picks.transpose()?;
-            let chosen = picks.iter().flat_map(Picks::tensors);
-            let tensors: Vec<&Tensor> = chosen.chain(&stepped.touched).chain(&stepped.sound).collect();
-            device.eval(&tensors)?;
-            evaluated = clock.now();
-            let sound = stepped.sound.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec::<i32>)?;
-            // Rows go on with their planes alone, so that the next step may append in place.
-            drop(stepped);
-            Ok((picks, sound))
-        };
-        let computed = structure::beside(bound, || guard("step", work));
-        let result = computed.and_then(|(picks, sound)| {
-            let sets = |slot| bound.iter().find(|bound| bound.slot == slot).map(Bound::sets);
-            let known = draws(rows, step, sets);
-            let choices = guard("step", || picks.map_or_else(|| Ok(Vec::new()), |picks| picks.read(&known)))?;
-            Ok(Given { choices, sound: sound.into_iter().map(|it| it != 0).collect() })
-        });
-        self.metrics.times.model += evaluated.saturating_sub(started);
-        self.metrics.times.sampling += clock.now().saturating_sub(evaluated);
-        result
     }
 
     fn vocabulary(&self) -> usize {
@@ -363,6 +348,7 @@ impl Executor {
         }
         self.rows = kept;
         if ended {
+            self.settled = false;
             // A session that cannot tell any more is found out by the next step.
             self.projected = self.project(self.lengths()).ok().flatten().unwrap_or(self.projected);
         }
@@ -389,17 +375,4 @@ impl Executor {
         self.metrics.memory = self.parts.device.memory();
         &self.metrics
     }
-}
-
-/// What each row of a step's logits is for, by what is known of the grammars of slots so far.
-fn draws<'a>(
-    rows: &'a [Row],
-    step: &'a Step,
-    sets: impl Fn(Slot) -> Option<&'a [Vec<u32>]>,
-) -> Vec<Draw<'a>> {
-    let parts = step.rows.iter().filter_map(|part| {
-        let row = rows.iter().find(|row| row.slot == part.slot)?;
-        Some(row.draws(part, sets(part.slot)))
-    });
-    parts.flatten().collect()
 }

@@ -10,12 +10,13 @@
 
 use super::chain::{Chosen, Draw, NotNumbers, Wish, choose, is_choosable};
 use tandem_contracts::{
-    tensor::{Error, Reduce, Result, Tensor},
+    tensor::{Error, Result, Tensor},
     text::TokenId,
 };
 
 impl Draw<'_> {
-    fn is_on_device(&self) -> bool {
+    /// Whether the device chooses, so that nobody needs to read logits.
+    pub(crate) fn is_on_device(&self) -> bool {
         let plain = match self.wish {
             Wish::Choose { sampling, allowed, .. } => {
                 sampling.is_greedy() && !sampling.changes_logits() && allowed.is_none()
@@ -65,7 +66,11 @@ impl Picks {
         };
         let on_device: Vec<bool> = draws.iter().map(Draw::is_on_device).collect();
         let best = match select(logits, &on_device, true)? {
-            Some(logits) => Some((device.argmax(&logits, 1)?, device.reduce(Reduce::Maximum, &logits, 1)?)),
+            Some(logits) => {
+                let tokens = device.argmax(&logits, 1)?;
+                let maxima = device.take_along_axis(&logits, &tokens, 1)?;
+                Some((tokens, maxima))
+            }
             None => None,
         };
         let host = select(logits, &on_device, false)?;
@@ -78,11 +83,17 @@ impl Picks {
         device.chain(&self.host)
     }
 
-    /// Reads the choices, in the order of rows, by the same draws or by draws of which more is known.
+    /// The chosen tokens, `i32 [rows, 1]`, where the device chooses all of them.
+    pub(crate) fn unread(&self) -> Option<&Tensor> {
+        self.device.as_ref().filter(|_| self.host.is_none()).map(|(tokens, _)| tokens)
+    }
+
+    /// Reads the choices, in the order of rows. `draws` are those that are not chosen on the device, of which more may be known
+    /// by now.
     ///
     /// # Errors
-    /// The device's own.
-    pub(crate) fn read(self, draws: &[Draw<'_>]) -> Result<Vec<Choice>> {
+    /// As many draws as such rows are needed; otherwise the device's own.
+    pub(crate) fn read<'a>(self, draws: impl IntoIterator<Item = Draw<'a>>) -> Result<Vec<Choice>> {
         let (tokens, maxima) = match &self.device {
             Some((tokens, maxima)) => (tokens.to_vec::<i32>()?, maxima.to_vec::<f32>()?),
             None => Default::default(),
@@ -94,17 +105,18 @@ impl Picks {
         let mut best = tokens.into_iter().zip(maxima);
         let mut on_host = logits.chunks_exact_mut(width.max(1));
         let missing = || Error::shape("sample", "the device gave fewer rows than were asked for");
-        let choose_one = |(draw, on_device): (&Draw<'_>, bool)| {
+        let mut draws = draws.into_iter();
+        let choose_one = |on_device: bool| {
             if on_device {
                 let (token, maximum) = best.next().ok_or_else(missing)?;
                 let chosen = Chosen { token: token as TokenId, score: None };
                 Ok(if is_choosable(maximum) { Ok(chosen) } else { Err(NotNumbers) })
             } else {
-                let row = on_host.next().ok_or_else(missing)?;
-                Ok(choose(row, draw))
+                let (row, draw) = on_host.next().zip(draws.next()).ok_or_else(missing)?;
+                Ok(choose(row, &draw))
             }
         };
-        draws.iter().zip(self.on_device).map(choose_one).collect()
+        self.on_device.into_iter().map(choose_one).collect()
     }
 }
 
@@ -161,7 +173,7 @@ mod tests {
         let draws: Vec<Draw<'_>> = rows.iter().map(Row::draw).collect();
         let picks = Picks::new(&tensor, &draws, vocabulary)?;
         device.eval(&picks.tensors().collect::<Vec<_>>())?;
-        let choices = picks.read(&draws);
+        let choices = picks.read(rows.iter().map(Row::draw).filter(|draw| !draw.is_on_device()));
         // Whatever the mixture, what is read has been named for the one evaluation.
         assert_eq!((fake.counts().evaluations, fake.counts().hidden_evaluations), (1, 0));
         choices

@@ -3,6 +3,7 @@
 mod beginning;
 mod delivery;
 mod fault;
+mod flight;
 mod rig;
 mod scenario;
 mod script;

@@ -117,7 +117,10 @@ impl Rig {
     }
 
     pub(crate) fn over(config: Config, control: Control) -> Self {
-        let fake = Fake::open();
+        Self::on(Fake::open(), config, control)
+    }
+
+    pub(crate) fn on(fake: Rc<Fake>, config: Config, control: Control) -> Self {
         let device: Device = fake.clone();
         let control = Arc::new(control);
         let clock = Hand::default();

@@ -122,11 +122,12 @@ fn action(faults: bool) -> impl Strategy<Value = Action> {
     ]
 }
 
-/// An engine: its limits, and whether its session's rows can be shortened.
+/// An engine: its limits, whether its session's rows can be shortened, and whether steps begin before the last is read.
 #[derive(Clone, Debug)]
 struct Setting {
     config: Config,
     trimmable: bool,
+    registers: bool,
 }
 
 fn mixing() -> impl Strategy<Value = Mixing> {
@@ -147,9 +148,9 @@ fn prefix() -> impl Strategy<Value = PrefixLimits> {
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
-    (limits(), mixing(), prefix(), any::<bool>()).prop_map(|(config, mixing, prefix, trimmable)| Setting {
-        config: Config { mixing, prefix, states: vec![encoded()], ..config },
-        trimmable,
+    let flags = (any::<bool>(), any::<bool>());
+    (limits(), mixing(), prefix(), flags).prop_map(|(config, mixing, prefix, (trimmable, registers))| {
+        Setting { config: Config { mixing, prefix, states: vec![encoded()], ..config }, trimmable, registers }
     })
 }
 
@@ -174,9 +175,10 @@ struct Client {
 }
 
 fn play(setting: &Setting, actions: Vec<Action>) -> (Rig, Vec<Client>) {
-    let Setting { config: limits, trimmable } = setting;
+    let Setting { config: limits, trimmable, registers } = setting;
     let control = Control::default();
     control.script().trimmable = *trimmable;
+    control.script().registers = *registers;
     let mut rig = Rig::over(limits.clone(), control);
     // Steps take between none and four milliseconds.
     let clock = rig.clock.clone();

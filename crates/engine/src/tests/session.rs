@@ -10,7 +10,7 @@ use std::{
 use tandem_contracts::{
     execution::ModelFacts,
     model::{Capabilities, RowState, RowStep, Session, Slot, StatePolicy, Step, Stepped, TokenSource},
-    tensor::{Device, Error, ErrorKind, Result, Tensor},
+    tensor::{Device, Dtype, Error, ErrorKind, Result, Tensor},
     text::TokenId,
 };
 
@@ -72,6 +72,8 @@ pub(crate) struct Script {
     pub(crate) unkept: bool,
     /// Tokens that rows may hold together.
     pub(crate) pool: Option<usize>,
+    /// Whether steps may go on from tokens that nobody has read; read when the session is made.
+    pub(crate) registers: bool,
 }
 
 /// Shared by the test and the session.
@@ -174,18 +176,24 @@ pub(crate) struct Scripted {
     capabilities: Capabilities,
     rows: BTreeMap<Slot, Vec<TokenId>>,
     policies: BTreeMap<Slot, StatePolicy>,
+    /// What slots have sampled, as the last step said, until the next one.
+    register: BTreeMap<Slot, TokenId>,
     control: Arc<Control>,
 }
 
 impl Scripted {
     pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
-        let (trimmable, execution) = (control.script().trimmable, ModelFacts::default());
+        let script = control.script();
+        let execution = ModelFacts { registers: script.registers, ..ModelFacts::default() };
+        let trimmable = script.trimmable;
+        drop(script);
         let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable, execution };
         Self {
             device: device.clone(),
             capabilities,
             rows: BTreeMap::new(),
             policies: BTreeMap::new(),
+            register: BTreeMap::new(),
             control,
         }
     }
@@ -193,7 +201,13 @@ impl Scripted {
     fn check(&self, row: &RowStep) -> Result<Vec<TokenId>> {
         let refuse = |message: &str| Err(Error::new(ErrorKind::State, "step", message));
         let Some(held) = self.rows.get(&row.slot) else { return refuse("the slot is not open") };
-        let TokenSource::Ids(ids) = &row.tokens else { return refuse("there is no register") };
+        let ids = match &row.tokens {
+            TokenSource::Ids(ids) => ids.as_slice(),
+            TokenSource::Register(slot) => match self.register.get(slot) {
+                Some(token) => std::slice::from_ref(token),
+                None => return refuse("there is no unread token"),
+            },
+        };
         if held.len() != row.position || ids.is_empty() || held.len() + ids.len() > CONTEXT {
             return refuse("the row disagrees");
         }
@@ -317,6 +331,13 @@ impl Session for Scripted {
         Ok(())
     }
 
+    fn register(&mut self, slots: &[Slot], sampled: &Tensor) -> Result<()> {
+        assert_eq!((sampled.dtype(), sampled.elements()), (Dtype::I32, slots.len()));
+        let tokens = sampled.to_vec::<i32>()?;
+        self.register = slots.iter().copied().zip(tokens.into_iter().map(|token| token as TokenId)).collect();
+        Ok(())
+    }
+
     fn step(&mut self, step: &Step) -> Result<Stepped> {
         let number = self.begin(step)?;
         let mut policies = step.rows.iter().map(|row| self.policies.get(&row.slot));
@@ -336,6 +357,7 @@ impl Session for Scripted {
         }
         let sound = self.sound(&rows)?;
         self.rows.extend(rows);
+        self.register.clear();
         let logits = (count > 0).then(|| self.device.upload_f32(&wanted, &[count, WIDTH])).transpose()?;
         Ok(Stepped { logits, touched, sound })
     }

@@ -6,6 +6,7 @@
 
 mod plan;
 mod pool;
+mod register;
 mod window;
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
 use plan::Plan;
 pub(crate) use pool::Layers;
 use pool::Pool;
+use register::Register;
 use std::{any::Any, collections::BTreeMap, rc::Rc};
 use tandem_contracts::{
     model::{AdapterSet, Capabilities, RowState, Session, Slot, StatePolicy, Step, Stepped},
@@ -53,6 +55,8 @@ pub struct DecoderSession {
     slots: BTreeMap<Slot, usize>,
     /// The last step, where it is still open.
     window: Option<Window>,
+    /// What rows have sampled and nobody has read, until the next step.
+    register: Option<Register>,
     /// What each mounted set adds.
     adapters: BTreeMap<AdapterSet, Residuals>,
 }
@@ -65,9 +69,10 @@ impl DecoderSession {
         capabilities: Capabilities,
         precision: Precision,
     ) -> Self {
-        let (pools, slots, window, adapters) = (Vec::new(), BTreeMap::new(), None, BTreeMap::new());
+        let (pools, slots, adapters) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (window, register) = (None, None);
         let device = Rc::clone(device);
-        Self { device, model, layers, capabilities, precision, pools, slots, window, adapters }
+        Self { device, model, layers, capabilities, precision, pools, slots, window, register, adapters }
     }
 
     /// What loading was asked for and has not done, each with its reason: lines for people.
@@ -151,7 +156,8 @@ impl DecoderSession {
     /// Runs the layers over an opened step, and makes logits.
     fn run(&mut self, pool: usize, plan: &Plan) -> Result<Forward> {
         let upload = |values: &[i32]| self.device.upload_i32(values, &[values.len()]);
-        let (ids, positions) = (upload(&plan.ids)?, upload(&plan.positions)?);
+        let ids = Register::pack(self.register.as_ref(), plan, &self.device)?;
+        let positions = upload(&plan.positions)?;
         let sets = plan.adapted.iter();
         let adapted: Vec<_> = sets
             .filter_map(|(set, tokens)| Some(Adapted { tokens, residuals: self.adapters.get(set)? }))
@@ -261,6 +267,11 @@ impl Session for DecoderSession {
         self.rows(slot)?.trim(slot, tokens)
     }
 
+    fn register(&mut self, slots: &[Slot], sampled: &Tensor) -> Result<()> {
+        self.register = Some(Register::new(&self.device, slots, sampled)?);
+        Ok(())
+    }
+
     fn step(&mut self, step: &Step) -> Result<Stepped> {
         self.settle()?;
         let pool = self.pool_of(step)?;
@@ -268,6 +279,7 @@ impl Session for DecoderSession {
         let plan = Plan::new(step, &self.pools[pool], &self.capabilities, sets)?;
         self.pools[pool].rows.begin(&plan.parts)?;
         let forward = self.run(pool, &plan);
+        self.register = None;
         let rows = self.pools[pool].rows.as_mut();
         let Forward { logits, sound } = forward.inspect_err(|_| rows.roll_back())?;
         self.window = Window::of(step, pool).filter(|_| self.carries_states());

@@ -8,7 +8,7 @@ use std::{
     ops::Range,
 };
 use tandem_contracts::{
-    model::{AdapterSet, Capabilities, RowStep, Step, TokenSource, Wanted},
+    model::{AdapterSet, Capabilities, RowStep, Slot, Step, TokenSource, Wanted},
     tensor::{Error, ErrorKind, Result},
     text::TokenId,
 };
@@ -17,8 +17,10 @@ use tandem_kv::rows::Part;
 /// A checked step, as the layers take it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Packed token ids.
+    /// Packed token ids; 0 where the token is not known.
     pub(super) ids: Vec<i32>,
+    /// Packed indices of such tokens, and the slots that have sampled them.
+    pub(super) unread: Vec<(usize, Slot)>,
     /// Position of each in its row.
     pub(super) positions: Vec<i32>,
     /// Rows in the step's order, with their ranges of the packed tokens.
@@ -54,7 +56,15 @@ impl Plan {
             if !mounted(part.adapters) {
                 return Err(unsupported(format!("no such adapters are mounted: {}", part.adapters.0)));
             }
-            let ids = ids(part, capabilities)?;
+            let ids = match &part.tokens {
+                TokenSource::Ids(ids) => ids.as_slice(),
+                // Its place in the packed ids, until the device puts the token there.
+                TokenSource::Register(slot) => {
+                    plan.unread.push((plan.ids.len(), *slot));
+                    &[0]
+                }
+            };
+            check(part, ids, capabilities)?;
             if let Some(limit) = pool.policy.limit(held).filter(|limit| *limit < ids.len()) {
                 return Err(Error::index(
                     "step",
@@ -95,14 +105,8 @@ impl Plan {
     }
 }
 
-/// The row's token ids, checked.
-fn ids<'s>(part: &'s RowStep, capabilities: &Capabilities) -> Result<&'s [TokenId]> {
-    let ids = match &part.tokens {
-        TokenSource::Ids(ids) => ids,
-        TokenSource::Register(slot) => {
-            return Err(unsupported(format!("this session keeps no register: {}", slot.0)));
-        }
-    };
+/// Checks a row's token ids.
+fn check(part: &RowStep, ids: &[TokenId], capabilities: &Capabilities) -> Result<()> {
     if ids.is_empty() {
         return Err(Error::index("step", format!("no token for slot: {}", part.slot.0)));
     }
@@ -111,7 +115,7 @@ fn ids<'s>(part: &'s RowStep, capabilities: &Capabilities) -> Result<&'s [TokenI
         return Err(Error::index("step", format!("token id outside the vocabulary of {vocabulary}: {id}")));
     }
     match part.position.checked_add(ids.len()) {
-        Some(end) if end <= context => Ok(ids),
+        Some(end) if end <= context => Ok(()),
         _ => {
             let (held, slot) = (part.position, part.slot.0);
             let message =

@@ -1,6 +1,7 @@
 //! Tests of a session: the model port's promises, on a small model.
 
 mod code;
+mod register;
 mod routed;
 mod state;
 
@@ -48,7 +49,13 @@ fn kind<T: std::fmt::Debug>(result: tandem_contracts::tensor::Result<T>) -> Erro
 
 #[test]
 fn facts_for_plans_are_those_of_the_layout() {
-    let facts = |paged| ModelFacts { verifies: true, adapters: true, paged, ..ModelFacts::default() };
+    let facts = |paged| ModelFacts {
+        verifies: true,
+        adapters: true,
+        paged,
+        registers: true,
+        ..ModelFacts::default()
+    };
     let got = sample::layouts().map(|session| session.capabilities().execution.clone());
     assert_eq!(got, [false, false, true].map(facts));
 }
@@ -102,7 +109,7 @@ fn malformed_steps_are_refused_and_change_nothing() {
         (part(0, 3, &[24], Wanted::Last), ErrorKind::Index),
         (part(0, 3, &[u32::MAX], Wanted::Last), ErrorKind::Index),
         (part(0, 3, &[1; 38], Wanted::Last), ErrorKind::Index),
-        (register, ErrorKind::Unsupported),
+        (register, ErrorKind::State),
         (adapted, ErrorKind::Unsupported),
     ] {
         let step = Step { rows: vec![good.clone(), bad] };
