@@ -5,6 +5,7 @@
 //! | [`mod@bench`] | speed, in turns with a peer |
 //! | [`device`] | the devices that tests run on, by name |
 //! | [`drive`] | a session driven as an engine drives it, without one |
+//! | [`host`] | what an engine needs around it |
 //! | [`parity`] | models held to the numbers that mlx-lm computes |
 //! | [`quality`] | how well a model predicts a text, and how well it does in mlx-lm |
 //! | [`table`] | columns of text |
@@ -12,6 +13,7 @@
 pub mod bench;
 pub mod device;
 pub mod drive;
+pub mod host;
 pub mod parity;
 pub mod quality;
 pub mod table;

@@ -10,7 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_contracts::{
-    schedule::Clock,
     tensor::{Device, Error, ErrorKind},
     text::Vocabulary,
 };
@@ -21,7 +20,7 @@ use tandem_serve::{
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
 };
-use tandem_tests::{device::Backend, fixtures, parity::Case};
+use tandem_tests::{device::Backend, fixtures, host::Machine, parity::Case};
 use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot};
 
 /// Requests in all.
@@ -31,15 +30,6 @@ const CLIENTS: usize = 32;
 /// Most that the device's memory may have grown, of what it was before: what the allocator rounds.
 const GROWTH: f64 = 0.02;
 
-#[derive(Debug)]
-struct Machine(Instant);
-
-impl Clock for Machine {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
 fn engine(config: Config) -> EngineHandle {
     let broken = |error: &dyn ToString| Error::new(ErrorKind::Data, "load", error.to_string());
     let open = Box::new(move || Backend::Cpu.open().map_err(|error| broken(&error)));
@@ -48,7 +38,7 @@ fn engine(config: Config) -> EngineHandle {
         let checkpoint = case.checkpoint().map_err(|error| broken(&error))?;
         checkpoint.load(device, Options::default()).map_err(|error| broken(&error))
     };
-    tandem_engine::spawn(open, build, config, Box::new(Machine(Instant::now()))).unwrap()
+    tandem_engine::spawn(open, build, config, Machine::clock()).unwrap()
 }
 
 /// A fixed random number for each `index`: SplitMix64 (Steele, Lea and Flood, 2014).

@@ -2,82 +2,58 @@
 //!
 //! Every request runs alone on a fresh engine that keeps nothing, and then together with all others, in several orders, on one
 //! with few rows, short steps and kept states: so rows join and leave in the middle of each other's prompts, begin with what
-//! others have computed, and go on from states of ended ones. Half of them sample, by a seed.
+//! others have computed, and go on from states of ended ones. Half of them sample, by a seed; every third comes with
+//! log-probabilities, each of which is made of all logits of its place, so that these are held to the bit.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration, time::Instant};
+use std::{collections::BTreeMap, path::PathBuf};
 use tandem_contracts::{
     model::{Code, Codes, StatePolicy},
-    request::{Event, Outcome, Request, Scoring, Usage},
+    request::{Event, Outcome, Request, Score, Scoring, Usage},
     sampling::Sampling,
-    schedule::Clock,
     tensor::{Affine, Device, Error, ErrorKind, Precision},
-    text::{Delta, StopMatcher, TokenId},
+    text::TokenId,
 };
 use tandem_engine::{Config, EngineHandle, Gap, Mixing, PrefixLimits, Subscription};
 use tandem_models::Options;
 use tandem_tests::{
     device::Backend,
     fixtures,
+    host::{Machine, request},
     parity::{Case, Tolerances, cases},
 };
 
 /// Tokens of an answer: enough for rows to meet each other at many lengths.
 const ANSWER: usize = 12;
 
-#[derive(Debug)]
-struct Machine(Instant);
-
-impl Clock for Machine {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-/// No text, no stop strings.
-#[derive(Debug)]
-struct Mute;
-
-impl StopMatcher for Mute {
-    fn push(&mut self, _: TokenId) -> Delta {
-        Delta::default()
-    }
-
-    fn finish(&mut self) -> String {
-        String::new()
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Wish {
     prompt: Vec<TokenId>,
     sampling: Sampling,
+    scoring: Scoring,
 }
 
 impl Wish {
     fn submit(&self, engine: &EngineHandle) -> Subscription {
-        let request = Request {
-            prompt: self.prompt.clone(),
-            max_tokens: ANSWER,
-            sampling: self.sampling.clone(),
-            state: None,
-            scoring: Scoring::default(),
-            end_tokens: Vec::new(),
-            ignore_end: true,
-            text: Box::new(Mute),
-            grammar: None,
-        };
+        let Self { prompt, sampling, scoring } = self.clone();
+        let request = Request { sampling, scoring, ..request(prompt, ANSWER) };
         engine.submit(request).unwrap()
     }
 }
 
-fn answer(mut subscription: Subscription) -> (Vec<TokenId>, Usage) {
-    let mut all = Vec::new();
+/// Tokens and their scores.
+type Answer = (Vec<TokenId>, Vec<Score>);
+
+fn answer(mut subscription: Subscription) -> (Answer, Usage) {
+    let (mut all, mut all_scores) = (Vec::new(), Vec::new());
     while let Some(event) = subscription.recv() {
         match event {
-            Event::Delta { tokens, .. } => all.extend(tokens),
-            Event::Finished { outcome: Outcome::Length, usage } => return (all, usage),
+            Event::Delta { tokens, scores, .. } => {
+                all.extend(tokens);
+                all_scores.extend(scores);
+            }
+            Event::Finished { outcome: Outcome::Length, usage } => return ((all, all_scores), usage),
             Event::Finished { outcome, .. } => panic!("{outcome:?}"),
             Event::Progress { .. } | Event::Prompt { .. } => {}
         }
@@ -106,9 +82,9 @@ impl Setting {
             checkpoint.load(device, options).map_err(|error| broken(&error))
         };
         let config = Config { state, ..config };
-        let engine = tandem_engine::spawn(open, build, config, Box::new(Machine(Instant::now()))).unwrap();
+        let engine = tandem_engine::spawn(open, build, config, Machine::clock()).unwrap();
         // Where the model's heads have no such code, no request can ever be cached.
-        if engine.longest() == Some(0) {
+        if engine.longest(None) == Some(0) {
             engine.shutdown();
             return None;
         }
@@ -140,10 +116,12 @@ fn wishes(case: &Case) -> Vec<Wish> {
     let seeded = |seed| Sampling { seed, ..Sampling::default() };
     let sampling =
         |index: usize| if index.is_multiple_of(2) { Sampling::greedy() } else { seeded(index as u64) };
+    let scoring =
+        |index: usize| Scoring { answer: index.is_multiple_of(3).then_some(2), ..Scoring::default() };
     prompts
         .into_iter()
         .enumerate()
-        .map(|(index, prompt)| Wish { prompt, sampling: sampling(index) })
+        .map(|(index, prompt)| Wish { prompt, sampling: sampling(index), scoring: scoring(index) })
         .collect()
 }
 
@@ -161,9 +139,9 @@ fn hold(setting: &Setting, case: &Case) -> bool {
             order.rotate_left((3 * turn + 5 * round) % wishes.len());
             let running: Vec<_> = order.iter().map(|&index| (index, wishes[index].submit(&engine))).collect();
             for (index, subscription) in running {
-                let (tokens, usage) = answer(subscription);
+                let (tokens_and_scores, usage) = answer(subscription);
                 let what = format!("{} {setting:?}, {mixing:?}, round {round}, request {index}", case.name);
-                assert_eq!(tokens, alone[index], "{what}");
+                assert_eq!(tokens_and_scores, alone[index], "{what}");
                 assert!(round == 0 || usage.cached_tokens > 0, "{what}: nothing was kept");
             }
         }
@@ -213,12 +191,11 @@ fn hold_goldens(backend: Backend) {
         let margin = tolerances.of(backend, &case.family).unwrap().margin;
         let setting = Setting { backend, folder, precision: Precision::Exact, state: StatePolicy::Plain };
         let engine = setting.together(Mixing::default()).unwrap();
-        let greedy = |prompt: &[TokenId]| Wish { prompt: prompt.to_vec(), sampling: Sampling::greedy() };
+        let greedy = |prompt: &[TokenId]| engine.submit(request(prompt.to_vec(), ANSWER)).unwrap();
         for round in 0..2 {
-            let running: Vec<_> =
-                case.greedy.values().map(|run| (run, greedy(&run.prompt).submit(&engine))).collect();
+            let running: Vec<_> = case.greedy.values().map(|run| (run, greedy(&run.prompt))).collect();
             for (run, subscription) in running {
-                let (tokens, _) = answer(subscription);
+                let ((tokens, _), _) = answer(subscription);
                 let decided = run.margins.iter().take(ANSWER).take_while(|it| **it >= margin).count();
                 assert_eq!(tokens[..decided], run.tokens[..decided], "{}, round {round}", case.name);
                 (compared, all) = (compared + decided, all + ANSWER);

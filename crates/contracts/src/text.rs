@@ -48,6 +48,6 @@ pub trait StopMatcher: Send {
     /// Takes the next sampled token. After `stopped` is `Some`, nothing more may be pushed.
     fn push(&mut self, token: TokenId) -> Delta;
 
-    /// The row ended without a stop string: hands out what was held back.
-    fn finish(&mut self) -> String;
+    /// The row ended without a stop string: hands out what was held back. What was still open may turn out to complete one.
+    fn finish(&mut self) -> Delta;
 }

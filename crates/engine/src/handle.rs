@@ -172,9 +172,7 @@ impl EngineHandle {
         let loaded = self.shared.status.loaded();
         // An engine that takes requests has loaded.
         let Loaded { binding, longest } = loaded.ok_or(Rejection::Closed("its model is loading"))?;
-        let mut policies = self.shared.config.policies();
-        let wanted = |policy: &StatePolicy| request.state.as_ref().is_none_or(|wanted| wanted == policy);
-        let policy = policies.position(wanted).ok_or(Rejection::UnknownState)?;
+        let policy = self.policy(request.state.as_ref()).ok_or(Rejection::UnknownState)?;
         self.validate(request, binding.model())?;
         let execution = binding.resolve(request, policy);
         if execution.mechanism == Mechanism::Unsupported {
@@ -185,6 +183,11 @@ impl EngineHandle {
             return Err(Rejection::CacheExceeded { tokens, longest });
         }
         Ok((policy, Arc::new(execution)))
+    }
+
+    /// A way to keep rows by its number; the engine's own where none is named.
+    fn policy(&self, state: Option<&StatePolicy>) -> Option<usize> {
+        self.shared.config.policies().position(|policy| state.is_none_or(|wanted| wanted == policy))
     }
 
     fn validate(&self, request: &Request, model: &Capabilities) -> Result<(), Rejection> {
@@ -283,10 +286,11 @@ impl EngineHandle {
         self.shared.status.loaded().map(|loaded| loaded.binding.model())
     }
 
-    /// Tokens that a request may come to, its prompt and its answer: no more than the model's context, and than the caches
-    /// could hold if it ran alone. None until the model is loaded.
-    pub fn longest(&self) -> Option<usize> {
-        self.shared.status.loaded()?.longest.first().copied()
+    /// Tokens that a request with this state may come to, its prompt and its answer: no more than the model's context, and
+    /// than the caches could hold if it ran alone. None until the model is loaded, and for a state that the engine does not
+    /// have.
+    pub fn longest(&self, state: Option<&StatePolicy>) -> Option<usize> {
+        self.shared.status.loaded()?.longest.get(self.policy(state)?).copied()
     }
 
     /// Counts and times so far.

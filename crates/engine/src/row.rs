@@ -22,7 +22,7 @@ use tandem_contracts::{
     grammar::{Matcher, Progress},
     model::{AdapterSet, RowStep, Slot, Wanted},
     request::{Failure, Outcome, Request, RequestId},
-    text::TokenId,
+    text::{Delta, TokenId},
 };
 
 /// A request that has a slot.
@@ -286,8 +286,14 @@ impl Row {
         let mut outcome = outcome;
         if matches!(outcome, Outcome::End | Outcome::Length | Outcome::Cancelled) {
             match catch_unwind(AssertUnwindSafe(|| self.request.text.finish())) {
-                Ok(text) if text.is_empty() => {}
-                Ok(text) => self.note(|publisher| publisher.delta(&text, None, now)),
+                Ok(Delta { text, stopped }) => {
+                    if !text.is_empty() {
+                        self.note(|publisher| publisher.delta(&text, None, now));
+                    }
+                    if let Some(index) = stopped.filter(|_| outcome != Outcome::Cancelled) {
+                        outcome = Outcome::Stop(index);
+                    }
+                }
                 Err(_) => outcome = failed("the answer's text could not be processed"),
             }
         }

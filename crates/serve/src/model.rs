@@ -14,6 +14,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 use tandem_contracts::{
+    model::StatePolicy,
     sampling::Sampling,
     text::{StopMatcher, TokenId},
 };
@@ -109,6 +110,8 @@ pub struct ServedModel {
     pub text: ModelText,
     /// What absent fields mean.
     pub defaults: Defaults,
+    /// Ways to keep keys and values that its engine has, by the names that requests know them by (`kv_quant`).
+    pub states: Vec<(String, StatePolicy)>,
     /// Unix time in seconds at which it was put up.
     pub created: u64,
 }
@@ -116,7 +119,7 @@ pub struct ServedModel {
 impl ServedModel {
     /// A model that is put up now.
     pub fn new(name: String, engine: EngineHandle, text: ModelText, defaults: Defaults) -> Self {
-        Self { name, engine, text, defaults, created: unix_seconds() }
+        Self { name, engine, text, defaults, states: Vec::new(), created: unix_seconds() }
     }
 }
 

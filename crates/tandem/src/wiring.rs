@@ -28,7 +28,10 @@ use tandem_serve::{
 pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedModel> {
     let files = Arc::new(ModelFiles::open(&arguments.model)?);
     let Head { name, end_tokens, vocabulary } = head(&files)?;
-    let config = Config { state: state_policy(&files, arguments)?, ..config };
+    let states = states(&files, arguments)?;
+    let mut policies = states.iter().map(|(_, policy)| policy.clone());
+    let state = policies.next().unwrap_or_default();
+    let config = Config { state, states: policies.collect(), ..config };
     let start = |count| engine(&files, arguments, Config { vocabulary: Some(count), ..config.clone() });
     // A GGUF file tells the size of its vocabulary, so that weights are loaded while the tokeniser is built.
     let early = vocabulary.as_ref().map(|vocabulary| start(vocabulary.tokens.len())).transpose()?;
@@ -38,7 +41,7 @@ pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedMode
     let defaults = defaults.map_or_else(Defaults::default, Defaults::from_generation_config);
     drop(files);
     let engine = starting.wait().map_err(unstartable)?;
-    Ok(ServedModel::new(name, engine, text, defaults))
+    Ok(ServedModel { states, ..ServedModel::new(name, engine, text, defaults) })
 }
 
 /// What a model's files say besides its weights.
@@ -64,14 +67,16 @@ fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Re
     let ring = arguments.max_kv_size.map(|size| Ring { window: size as usize, keep: KEPT as usize, from: 0 });
     let (precision, layout) = (arguments.precision.map(precision), layout(arguments)?);
     let options = Options { precision, ring, layout, quantize: arguments.quantize.0, ..Options::default() };
-    let (files, state) = (Arc::clone(files), config.state.clone());
+    let (files, states) = (Arc::clone(files), [vec![config.state.clone()], config.states.clone()].concat());
     let build = move |device: &tensor::Device| {
         let session = files.with_source(|source| {
             let release = |bytes: &[u8]| files.release(bytes);
             let load = || Checkpoint::open_session(source)?.load_releasing(device, options, &release);
             load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
         })?;
-        for line in session.notes().iter().chain(&session.exemptions(&state)?) {
+        let exempted =
+            states.iter().map(|state| session.exemptions(state)).collect::<tensor::Result<Vec<_>>>()?;
+        for line in session.notes().iter().chain(exempted.iter().flatten()) {
             // Never only a log line: what was asked for is not what is done.
             eprintln!("note: {line}");
         }
@@ -117,7 +122,8 @@ fn layout(arguments: &cli::Model) -> Result<Option<Layout>> {
 
 /// Whether every layer holds TurboQuant's codes from the first token on.
 fn is_turbo(arguments: &cli::Model) -> bool {
-    matches!(arguments.kv_quant, KvQuant::Code(Code::Turbo { .. })) && arguments.kv_start == 0
+    let turbo = |kv_quant: &KvQuant| matches!(kv_quant, KvQuant::Code(Code::Turbo { .. }));
+    arguments.kv_quant.iter().any(turbo) && arguments.kv_start == 0
 }
 
 fn open_device(arguments: &cli::Model) -> Result<OpenDevice> {
@@ -127,13 +133,27 @@ fn open_device(arguments: &cli::Model) -> Result<OpenDevice> {
     }
 }
 
-/// How keys and values are to be kept.
-fn state_policy(files: &ModelFiles, arguments: &cli::Model) -> Result<StatePolicy> {
-    let codes = match &arguments.kv_quant {
-        KvQuant::Off if arguments.kv_start > 0 => {
-            return Err(Error::new("--kv-start says from where on --kv-quant is to be, which is off")
-                .hint("add --kv-quant 8, or leave --kv-start away"));
+/// The ways in which keys and values may be kept, by their names.
+fn states(files: &ModelFiles, arguments: &cli::Model) -> Result<Vec<(String, StatePolicy)>> {
+    if arguments.kv_start > 0 && arguments.kv_quant.iter().all(|kv_quant| *kv_quant == KvQuant::Off) {
+        return Err(Error::new("--kv-start says from where on --kv-quant is to be, which is off")
+            .hint("add --kv-quant 8, or leave --kv-start away"));
+    }
+    let mut states: Vec<(String, StatePolicy)> = Vec::new();
+    for kv_quant in &arguments.kv_quant {
+        let (name, policy) = (kv_quant.to_string(), state_policy(files, kv_quant, arguments.kv_start)?);
+        if let Some((other, _)) = states.iter().find(|(_, known)| *known == policy) {
+            return Err(Error::new(format!("--kv-quant names one way twice: {other} and {name}"))
+                .hint("leave one of them away"));
         }
+        states.push((name, policy));
+    }
+    Ok(states)
+}
+
+/// How keys and values are to be kept.
+fn state_policy(files: &ModelFiles, kv_quant: &KvQuant, start: usize) -> Result<StatePolicy> {
+    let codes = match kv_quant {
         KvQuant::Off => return Ok(StatePolicy::Plain),
         KvQuant::Code(code) => Codes::Uniform(*code),
         KvQuant::Config => {
@@ -150,7 +170,7 @@ fn state_policy(files: &ModelFiles, arguments: &cli::Model) -> Result<StatePolic
             Codes::ByLayer(layer_codes(&json).map_err(named)?)
         }
     };
-    Ok(StatePolicy::Encoded { codes, start: arguments.kv_start })
+    Ok(StatePolicy::Encoded { codes, start })
 }
 
 #[cfg(feature = "cpu")]

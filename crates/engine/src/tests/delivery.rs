@@ -58,6 +58,19 @@ fn a_stop_string_ends_the_row_without_the_held_text() {
     let seen = run(Request { text: Box::new(matcher), ..request(&PROMPT, 6) });
     assert_eq!((seen.outcome(), &seen.tokens[..]), (&Outcome::Stop(3), &tokens[..2]));
     assert_eq!((seen.text, seen.ends[0].1.completion_tokens), (text(&tokens[..1]), 2));
+    // Also where it is the first thing that is said.
+    let matcher = Numbers { stop: Some(tokens[0]), ..Numbers::default() };
+    let seen = run(Request { text: Box::new(matcher), ..request(&PROMPT, 6) });
+    assert_eq!((seen.outcome(), &seen.tokens[..], &*seen.text), (&Outcome::Stop(3), &tokens[..1], ""));
+}
+
+#[test]
+fn the_end_of_the_text_may_complete_a_stop_string() {
+    let matcher = || Box::new(Numbers { ends_with: Some(2), ..Numbers::default() });
+    let seen = run(Request { text: matcher(), ..request(&PROMPT, 2) });
+    assert_eq!((seen.outcome(), &seen.text), (&Outcome::Stop(2), &(text(&answer()[..2]) + " ")));
+    let ending = Request { end_tokens: vec![answer()[1]], text: matcher(), ..request(&PROMPT, 9) };
+    assert_eq!(run(ending).outcome(), &Outcome::Stop(2));
 }
 
 #[test]

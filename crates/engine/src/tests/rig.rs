@@ -56,6 +56,8 @@ pub(crate) struct Numbers {
     /// Completes the stop string of index 3.
     pub(crate) stop: Option<TokenId>,
     pub(crate) panic: Option<TokenId>,
+    /// The stop string that the end of the text completes.
+    pub(crate) ends_with: Option<usize>,
     pub(crate) held: &'static str,
 }
 
@@ -70,8 +72,8 @@ impl StopMatcher for Numbers {
         Delta { text, stopped: None }
     }
 
-    fn finish(&mut self) -> String {
-        self.held.to_owned()
+    fn finish(&mut self) -> Delta {
+        Delta { text: self.held.to_owned(), stopped: self.ends_with }
     }
 }
 

@@ -105,13 +105,13 @@ fn loading_is_seen_and_requests_are_refused_meanwhile() {
 #[test]
 fn what_can_never_be_cached_is_rejected() {
     let (handle, _) = engine(Config { cache_bytes: Some(10 * TOKEN_BYTES), ..config() });
-    assert_eq!(handle.longest(), Some(10));
+    assert_eq!(handle.longest(None), Some(10));
     let exceeded = Rejection::CacheExceeded { tokens: 11, longest: 10 };
     assert_eq!(handle.submit(request(&[1; 8], 3)).err(), Some(exceeded));
     assert_eq!(Answer::wait(submit(&handle, request(&[1; 8], 2))).outcome(), &Outcome::Length);
     handle.shutdown();
     let (handle, _) = engine(config());
-    assert_eq!(handle.longest(), Some(CONTEXT));
+    assert_eq!(handle.longest(None), Some(CONTEXT));
     handle.shutdown();
 }
 

@@ -22,7 +22,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tandem_contracts::request::{Event, Outcome, Request, Score, Usage};
+use tandem_contracts::request::{Event, Outcome, Request, Score, Scoring, Usage};
 use tandem_engine::Subscription;
 
 /// What names an answer in each of its objects.
@@ -59,6 +59,8 @@ struct Row {
     scores: Option<Scores>,
     /// A prompt whose tokens come with their scores, and those that have come.
     echo: Option<(Echo, Vec<Score>)>,
+    /// Whether these come from this row, and not from the first one of its prompt.
+    scores_prompt: bool,
 }
 
 /// What one row gives.
@@ -96,15 +98,16 @@ impl Answer {
         requests: impl Iterator<Item = Request>,
         choices: usize,
     ) -> Result<Self, ApiError> {
-        let mut scored = false;
-        let requests = requests.inspect(|request| scored = request.scoring.answer.is_some());
+        let mut scorings = Vec::new();
+        let requests = requests.inspect(|request| scorings.push(request.scoring));
         let subscriptions = model.engine.submit_all(requests)?;
+        let scored = scorings.iter().any(|scoring| scoring.answer.is_some());
         let tokenizer = Arc::clone(&model.text.tokenizer);
-        let row = |subscription| {
+        let row = |(subscription, scoring): (Subscription, Scoring)| {
             let scores = scored.then(|| Scores::new(Detokenizer::new(Arc::clone(&tokenizer)), 0));
-            Some(Row { subscription, scores, echo: None })
+            Some(Row { subscription, scores, echo: None, scores_prompt: scoring.prompt.is_some() })
         };
-        let rows = subscriptions.into_iter().map(row).collect();
+        let rows = subscriptions.into_iter().zip(scorings).map(row).collect();
         let head = Head {
             id: format!("{prefix}-{:016x}", RandomState::new().hash_one(unix_seconds())),
             created: unix_seconds(),
@@ -158,7 +161,10 @@ impl Answer {
         let Some(row) = &mut self.rows[index] else { return Ok(()) };
         let piece = match event {
             Event::Progress { .. } => return Ok(()),
-            Event::Prompt { scores } => row.echoed(&self.tokenizer, scores).unwrap_or_default(),
+            Event::Prompt { scores } => {
+                self.echoed(index, &scores);
+                return Ok(());
+            }
             Event::Delta { text, tokens, scores } => {
                 let tokens = row.scores.as_mut().map_or_else(Vec::new, |all| {
                     tokens.into_iter().zip(scores).for_each(|(token, score)| all.push(token, Some(score)));
@@ -182,6 +188,16 @@ impl Answer {
         Ok(())
     }
 
+    /// Takes scores of a prompt for the row that they came from, and for those of the same prompt that wait for them.
+    fn echoed(&mut self, from: usize, scores: &[Score]) {
+        let rows = self.rows.iter_mut().enumerate().skip(from).take(self.choices);
+        let waiting = rows.filter_map(|(index, row)| Some((index, row.as_mut()?)));
+        for (index, row) in waiting.filter(|(index, row)| *index == from || !row.scores_prompt) {
+            let piece = row.echoed(&self.tokenizer, scores.to_vec());
+            self.ready.extend(piece.map(|piece| (index, Part::More(piece))));
+        }
+    }
+
     /// Hands a piece out. One of nothing says only that characters or stop strings are open.
     fn put(&mut self, index: usize, piece: Piece) {
         if piece != Piece::default() {
@@ -195,6 +211,10 @@ impl Answer {
         for index in (self.turn..count).chain(0..self.turn) {
             let Some(row) = &mut self.rows[index] else { continue };
             running = true;
+            if row.echo.is_some() && !row.scores_prompt {
+                // Its prompt comes first.
+                continue;
+            }
             if let Poll::Ready(event) = row.subscription.poll_recv(context) {
                 self.turn = (index + 1) % count;
                 return Poll::Ready(Some((index, event)));

@@ -18,6 +18,7 @@ use std::{
     ops::RangeInclusive,
 };
 use tandem_contracts::{
+    model::StatePolicy,
     request::{Request, Scoring},
     sampling::{Sampling, SamplingError},
     text::{TokenId, Vocabulary},
@@ -49,7 +50,7 @@ struct Fields {
     ignore_eos: Option<bool>,
     n: Option<u32>,
     adapter: Option<String>,
-    kv_quant: Option<Value>,
+    kv_quant: Option<KvQuant>,
 }
 
 /// A seed: any 64-bit integer, signed or not.
@@ -58,6 +59,14 @@ struct Fields {
 pub(crate) enum Seed {
     Unsigned(u64),
     Signed(i64),
+}
+
+/// A way to keep keys and values, by its name or by its bits.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a string or a number of bits")]
+pub(crate) enum KvQuant {
+    Name(String),
+    Bits(u8),
 }
 
 /// One stop string or several.
@@ -107,7 +116,6 @@ impl Generation {
             StatusCode::NOT_IMPLEMENTED,
             &[
                 ("adapter", fields.adapter.as_deref().is_some_and(|adapter| adapter != "none")),
-                ("kv_quant", fields.kv_quant.is_some()),
             ],
         )
     }
@@ -148,17 +156,21 @@ impl Generation {
         scoring: Scoring,
         format: Option<Asked>,
     ) -> Result<impl Iterator<Item = Request> + 'a, ApiError> {
-        let (sampling, stops) = (self.sampling(model)?, self.stops()?);
+        let (sampling, stops, state) = (self.sampling(model)?, self.stops()?, self.state(model)?);
         let grammar = self.guided.one(format)?.map(|asked| asked.compile(&model.text)).transpose()?;
         let choices = self.choices();
+        // A prompt is the same in all its choices, and scored in the first, unless that is all that is asked for.
+        let alone = self.asks_for_nothing();
+        let scoring =
+            move |choice| Scoring { prompt: scoring.prompt.filter(|_| choice == 0 || alone), ..scoring };
         let rows =
             prompts.iter().flat_map(move |prompt| (0..choices as u64).map(move |choice| (prompt, choice)));
         Ok(rows.map(move |(prompt, choice)| Request {
             prompt: prompt.clone(),
-            max_tokens: self.length(model, prompt.len()),
+            max_tokens: self.length(model, prompt.len(), state),
             sampling: Sampling { seed: sampling.seed.wrapping_add(choice), ..sampling.clone() },
-            state: None,
-            scoring,
+            state: state.cloned(),
+            scoring: scoring(choice),
             end_tokens: model.text.tokenizer.end_tokens().to_vec(),
             ignore_end: self.fields.ignore_eos.unwrap_or(false),
             text: model.text.answer(&stops),
@@ -167,7 +179,7 @@ impl Generation {
     }
 
     /// How many tokens may follow a prompt: what was asked for within the context, or as many as could ever be cached.
-    fn length(&self, model: &ServedModel, prompt: usize) -> usize {
+    fn length(&self, model: &ServedModel, prompt: usize, state: Option<&StatePolicy>) -> usize {
         let room = |tokens: Option<usize>| tokens.unwrap_or(usize::MAX).saturating_sub(prompt).max(1);
         let bound = model.defaults.max_tokens.unwrap_or(usize::MAX);
         match self.fields.max_completion_tokens.or(self.fields.max_tokens) {
@@ -175,8 +187,23 @@ impl Generation {
                 let context = model.engine.capabilities().map(|facts| facts.context);
                 bound.min(room(context)).min(usize::try_from(asked).unwrap_or(usize::MAX))
             }
-            None => bound.min(room(model.engine.longest())),
+            None => bound.min(room(model.engine.longest(state))),
         }
+    }
+
+    /// How keys and values are to be kept; none is the engine's own way.
+    fn state<'m>(&self, model: &'m ServedModel) -> Result<Option<&'m StatePolicy>, ApiError> {
+        let Some(wanted) = &self.fields.kv_quant else { return Ok(None) };
+        let wanted = match wanted {
+            KvQuant::Name(name) => name.clone(),
+            KvQuant::Bits(bits) => bits.to_string(),
+        };
+        if let Some((_, state)) = model.states.iter().find(|(name, _)| *name == wanted) {
+            return Ok(Some(state));
+        }
+        let names: Vec<&str> = model.states.iter().map(|(name, _)| name.as_str()).collect();
+        let message = format!("kv_quant must be one of {}, got: {wanted}", names.join(", "));
+        Err(ApiError::field("kv_quant", message))
     }
 
     fn sampling(&self, model: &ServedModel) -> Result<Sampling, ApiError> {
@@ -294,7 +321,9 @@ mod tests {
     fn what_is_not_served_is_refused_and_off_is_honoured() {
         for (body, status) in [
             (r#"{"adapter": "a+b"}"#, Some(501)),
-            (r#"{"kv_quant": 8}"#, Some(501)),
+            (r#"{"kv_quant": 8}"#, None),
+            (r#"{"kv_quant": "k8v3"}"#, None),
+            (r#"{"kv_quant": [8]}"#, Some(400)),
             (r#"{"n": 2, "presence_penalty": 0.5, "repetition_penalty": 1.3, "adapter": "none"}"#, None),
             (r#"{"typical_p": 0.9, "xtc_probability": 0.1, "dry_multiplier": 0.8}"#, None),
             (r#"{"n": null, "guided_regex": null, "stop": null, "logit_bias": null, "seed": null}"#, None),

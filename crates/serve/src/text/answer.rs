@@ -32,14 +32,13 @@ impl StopMatcher for AnswerText {
         Delta { text, stopped }
     }
 
-    fn finish(&mut self) -> String {
+    fn finish(&mut self) -> Delta {
         self.characters.clear();
         self.detokenizer.finish(&mut self.characters);
         let mut text = String::new();
-        if self.stops.push(&self.characters, &mut text).is_none() {
-            self.stops.finish(&mut text);
-        }
-        text
+        let stopped = self.stops.push(&self.characters, &mut text);
+        let stopped = stopped.or_else(|| self.stops.finish(&mut text));
+        Delta { text, stopped }
     }
 }
 
@@ -71,6 +70,20 @@ mod tests {
         let mut answer = AnswerText::new(tokenizer, &["ab\u{FFFD}c".to_owned()]);
         let text: String =
             bytes("xab").into_iter().chain([0xE2, 0x82]).map(|token| answer.push(token).text).collect();
-        assert_eq!((text.as_str(), answer.finish().as_str()), ("x", "ab\u{FFFD}"));
+        assert_eq!((text.as_str(), answer.finish().text.as_str()), ("x", "ab\u{FFFD}"));
+    }
+
+    #[test]
+    fn the_end_may_complete_a_stop_string() {
+        let tokenizer = Arc::new(Tokenizer::bytes().expect("a tokeniser"));
+        // An open character ends as a replacement; of two strings the one that could have gone on is no longer waited for.
+        for (stops, said, expected) in [
+            (["b\u{FFFD}", "z"], &[b'a', b'b', 0xE2][..], Delta { text: String::new(), stopped: Some(0) }),
+            (["abcd", "bc"], b"xabc", Delta { text: "a".to_owned(), stopped: Some(1) }),
+        ] {
+            let mut answer = AnswerText::new(Arc::clone(&tokenizer), &stops.map(str::to_owned));
+            said.iter().for_each(|&byte| assert_eq!(answer.push(byte.into()).stopped, None));
+            assert_eq!(answer.finish(), expected);
+        }
     }
 }

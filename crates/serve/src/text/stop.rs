@@ -89,11 +89,12 @@ impl StopFinder {
         None
     }
 
-    /// The text ends here: hands out what was held, up to a stop string if one was complete.
-    pub(super) fn finish(&mut self, out: &mut String) {
+    /// The text ends here: hands out what was held, up to a stop string if one was complete; gives its index.
+    pub(super) fn finish(&mut self, out: &mut String) -> Option<usize> {
         let end = self.found.map_or(self.seen, |(start, _)| start);
         self.release(end, out);
         self.held.clear();
+        self.found.map(|(_, index)| index)
     }
 
     /// Takes one byte. Returns the match that has won, once none that begins earlier can be completed.

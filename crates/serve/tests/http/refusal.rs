@@ -259,3 +259,25 @@ fn a_step_that_fails_is_500_and_the_next_request_is_served() {
     assert_eq!((status, &error["type"]), (500, &json!("server_error")));
     alive(&rig);
 }
+
+/// The scripted model keeps rows in one way alone, so that the way that a request has chosen shows in its refusal.
+#[test]
+fn a_request_chooses_how_its_keys_and_values_are_kept() {
+    let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
+    let encoded = StatePolicy::Encoded { codes, start: 0 };
+    let config = Config { states: vec![encoded.clone()], ..Config::default() };
+    let states = vec![("off".to_owned(), StatePolicy::Plain), ("k8v3".to_owned(), encoded)];
+    let rig = Rig::with(Setup { config, states, ..Setup::default() });
+    for more in [json!({}), json!({"kv_quant": null}), json!({"kv_quant": "off"})] {
+        assert_eq!(rig.chat("say: ok", more).content(), "ok");
+    }
+    let (status, error) = rig.chat("say: ok", json!({"kv_quant": "k8v3"})).error();
+    assert_eq!((status, &error["reasons"]), (501, &json!(["turbo-kv-batch-unsupported"])));
+    for (unknown, told) in [(json!(8), "8"), (json!("on"), "on")] {
+        let (status, error) = rig.chat("say: ok", json!({"kv_quant": unknown})).error();
+        let message = format!("kv_quant must be one of off, k8v3, got: {told}");
+        assert_eq!((status, &error["message"]), (400, &json!(message)));
+    }
+    let (status, error) = rig.chat("say: ok", json!({"kv_quant": [8]})).error();
+    assert_eq!((status, &error["param"]), (400, &json!("kv_quant")));
+}

@@ -107,6 +107,17 @@ fn an_echo_scores_the_prompt_before_the_answer() {
         "text_offset": [0, 1, 2, 3],
     });
     assert_eq!(choice["logprobs"], want);
+    // Scored once, it stands before each of several choices.
+    for n in [2, 3] {
+        let mut several = body.clone();
+        several["n"] = json!(n);
+        let several = rig.post("/v1/completions", &several).json();
+        let choices = several["choices"].as_array().expect("choices");
+        assert_eq!(choices.len(), n);
+        choices
+            .iter()
+            .for_each(|choice| assert_eq!((&choice["text"], &choice["logprobs"]), (&json!("aaba"), &want)));
+    }
     let mut streamed = body;
     streamed["stream"] = json!(true);
     let (mut text, mut offsets) = (String::new(), Vec::new());

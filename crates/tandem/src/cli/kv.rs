@@ -2,7 +2,7 @@
 
 use super::quantize::affine;
 use std::{fmt, path::PathBuf, str::FromStr};
-use tandem_contracts::model::Code;
+use tandem_contracts::{model::Code, tensor::Affine};
 
 /// What was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,20 @@ impl fmt::Display for Unknown {
 
 impl std::error::Error for Unknown {}
 
+impl fmt::Display for KvQuant {
+    /// As it is typed, in its shortest form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Code(Code::Affine(Affine { bits, group: 64 })) => write!(f, "{bits}"),
+            Self::Code(Code::Affine(Affine { bits, group })) => write!(f, "{bits}g{group}"),
+            Self::Code(Code::Turbo { keys, values }) => write!(f, "k{keys}v{values}"),
+            Self::Config => f.write_str("config"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
 impl FromStr for KvQuant {
     type Err = Unknown;
 
@@ -67,7 +81,6 @@ impl FromStr for KvQuant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_contracts::tensor::Affine;
 
     #[test]
     fn every_form_is_read() {
@@ -81,7 +94,13 @@ mod tests {
             ("k8v3", KvQuant::Code(Code::Turbo { keys: 8, values: 3 })),
         ] {
             assert_eq!(text.parse::<KvQuant>().expect(text), expected);
+            assert_eq!(expected.to_string(), text);
         }
+    }
+
+    #[test]
+    fn the_usual_group_has_no_name() {
+        assert_eq!("8g64".parse::<KvQuant>().expect("bits and a group").to_string(), "8");
     }
 
     #[test]

@@ -69,9 +69,10 @@ pub(crate) struct Model {
     pub quantize: Quantize,
 
     /// Keep keys and values in fewer bits: `off`, `8` or `4` (affine; `8g32` for groups of 32), `k8v3` (TurboQuant),
-    /// `config` (by the model's own kv_config.json) or such a file.
-    #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_KV_QUANT")]
-    pub kv_quant: KvQuant,
+    /// `config` (by the model's own kv_config.json) or such a file. Of several, with commas between them, requests to the
+    /// server choose by their field `kv_quant`; the first is for those that do not.
+    #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_KV_QUANT", value_delimiter = ',')]
+    pub kv_quant: Vec<KvQuant>,
 
     /// Tokens of a row that stay as they are before it is kept in fewer bits.
     #[arg(long, value_name = "N", default_value_t = 0, env = "TANDEM_KV_START")]

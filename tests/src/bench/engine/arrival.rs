@@ -2,11 +2,11 @@
 
 use super::{
     Rig,
-    client::{Stream, read_until, request},
+    client::{Stream, read_until},
     decode::finish,
     figure::{Bar, Figure, quantile},
 };
-use crate::{Result, bench::report::median};
+use crate::{Result, bench::report::median, host::request};
 use tandem_engine::{Config, Mixing};
 
 /// Tokens of the prompt that arrives.

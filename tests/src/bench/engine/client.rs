@@ -1,6 +1,6 @@
 //! An engine on its own thread, and the clients that read from it: all on one thread, woken by the engine.
 
-use crate::Result;
+use crate::{Result, host::Machine};
 use std::{
     fs,
     num::NonZeroUsize,
@@ -8,15 +8,13 @@ use std::{
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tandem_backend_cpu::Options as CpuOptions;
 use tandem_contracts::{
-    request::{Event, Outcome, Request, Scoring, Usage},
-    sampling::Sampling,
-    schedule::Clock,
+    request::{Event, Outcome, Request, Usage},
     tensor,
-    text::{Delta, StopMatcher, TokenId},
+    text::TokenId,
 };
 use tandem_engine::{Config, EngineHandle, Subscription};
 use tandem_models::{Checkpoint, Options, Source, weights::File};
@@ -36,46 +34,7 @@ pub fn engine(model: &Path, threads: NonZeroUsize, config: Config) -> Result<Eng
     };
     let options = CpuOptions { threads, ..CpuOptions::default() };
     let open = Box::new(move || tandem_backend_cpu::open(options));
-    Ok(tandem_engine::spawn(open, build, config, Box::new(Machine(Instant::now())))?)
-}
-
-/// Time from the machine.
-#[derive(Debug)]
-struct Machine(Instant);
-
-impl Clock for Machine {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-/// No text: tokens are what is measured.
-#[derive(Debug)]
-struct Silent;
-
-impl StopMatcher for Silent {
-    fn push(&mut self, _: TokenId) -> Delta {
-        Delta { text: String::new(), stopped: None }
-    }
-
-    fn finish(&mut self) -> String {
-        String::new()
-    }
-}
-
-/// A greedy request for `tokens` tokens.
-pub fn request(prompt: Vec<TokenId>, tokens: usize) -> Request {
-    Request {
-        prompt,
-        max_tokens: tokens,
-        sampling: Sampling::greedy(),
-        scoring: Scoring::default(),
-        end_tokens: Vec::new(),
-        ignore_end: true,
-        state: None,
-        text: Box::new(Silent),
-        grammar: None,
-    }
+    Ok(tandem_engine::spawn(open, build, config, Machine::clock())?)
 }
 
 /// One request and what has come of it.

@@ -2,10 +2,10 @@
 
 use super::{
     Rig,
-    client::{Stream, read_until, request},
+    client::{Stream, read_until},
     figure::{Bar, Figure},
 };
-use crate::{Result, bench::case::Case};
+use crate::{Result, bench::case::Case, host::request};
 use std::time::Instant;
 use tandem_engine::{Config, EngineHandle, Gap, Mixing};
 

@@ -2,11 +2,11 @@
 
 use super::{
     Rig,
-    client::{Stream, read_until, request},
+    client::{Stream, read_until},
     decode::finish,
     figure::{Bar, Figure},
 };
-use crate::Result;
+use crate::{Result, host::request};
 
 /// Few waiting requests, and many.
 const WAITING: [usize; 2] = [20, 2000];

@@ -2,10 +2,10 @@
 
 use super::{
     Rig, await_idle,
-    client::{Stream, read_until, request},
+    client::{Stream, read_until},
     figure::{Bar, Figure},
 };
-use crate::Result;
+use crate::{Result, host::request};
 use tandem_contracts::text::TokenId;
 
 /// Tokens of the first turn's prompt.

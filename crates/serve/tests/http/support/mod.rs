@@ -12,7 +12,12 @@ pub(crate) use session::{CONTEXT, Control};
 use serde_json::{Value as Json, json};
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 use tandem_contracts::{
-    fake, model::Session, sampling::Sampling, schedule::Clock, tensor::Device, text::Vocabulary,
+    fake,
+    model::{Session, StatePolicy},
+    sampling::Sampling,
+    schedule::Clock,
+    tensor::Device,
+    text::Vocabulary,
 };
 use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_serve::{
@@ -35,6 +40,8 @@ const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) defaults: Defaults,
+    /// Ways to keep keys and values, by their names.
+    pub(crate) states: Vec<(String, StatePolicy)>,
     pub(crate) template: Option<String>,
     pub(crate) keep_alive: Duration,
     pub(crate) drain_timeout: Duration,
@@ -50,6 +57,7 @@ impl Default for Setup {
             config: Config::default(),
             // Greedy, so that answers are the script's.
             defaults: Defaults { sampling: Sampling::greedy(), max_tokens: None },
+            states: Vec::new(),
             template: Some(TEMPLATE.to_owned()),
             keep_alive: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(5),
@@ -107,6 +115,7 @@ impl Rig {
             let text = text.expect("a template");
             ServedModel {
                 created: 1_700_000_000,
+                states: setup.states.clone(),
                 ..ServedModel::new((*name).to_owned(), engine.clone(), text, setup.defaults.clone())
             }
         });
