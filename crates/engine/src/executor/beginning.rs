@@ -72,17 +72,14 @@ impl Executor {
         let stored = self.prefix.reach(&space, prompt);
         // The last token is computed in any case, as its logits are wanted.
         let most = prompt.len().saturating_sub(1);
-        let shared = |row: &Row| common(row.tokens(), prompt).min(most);
         let trimmable = self.capabilities.trimmable;
-        let usable = |row: &Row| {
-            let alike = row.execution.prompt_cache && row.space() == space;
-            !row.cancelled && alike && (trimmable || row.computed() <= shared(row))
-        };
-        let candidates = older.iter().enumerate().filter(|(_, row)| usable(row));
-        let best = candidates.max_by_key(|(index, row)| (shared(row), row.computed(), usize::MAX - index));
+        let alike = |row: &&Row| !row.cancelled && row.execution.prompt_cache && row.space() == space;
+        let candidates = older.iter().enumerate().filter(|(_, row)| alike(row));
+        let shared = candidates.map(|(index, row)| (common(row.tokens(), prompt).min(most), index, row));
+        let usable = shared.filter(|(tokens, _, row)| trimmable || row.computed() <= *tokens);
+        let best = usable.max_by_key(|(tokens, index, row)| (*tokens, row.computed(), usize::MAX - index));
         let empty = if stored.is_some() { Beginning::Stored } else { Beginning::Empty };
-        let Some((older, row)) = best else { return empty };
-        let tokens = shared(row);
+        let Some((tokens, older, row)) = best else { return empty };
         if !self.prefix.wants(tokens) || stored.is_some_and(|stored| stored >= tokens) {
             return empty;
         }

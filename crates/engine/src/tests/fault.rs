@@ -2,9 +2,14 @@
 
 use super::{
     rig::{Numbers, Rig, config, read, request},
-    session::{POISON, Trouble, UNSOUND, continuation},
+    session::{CONTEXT, Control, POISON, TOKEN_BYTES, Trouble, UNSOUND, continuation},
 };
-use crate::{command::Command, executor::Course};
+use crate::{
+    command::{Command, Waiter},
+    config::{Config, PrefixLimits},
+    executor::Course,
+};
+use std::sync::mpsc;
 use tandem_contracts::{
     request::{Outcome, Request},
     tensor::ErrorKind,
@@ -61,6 +66,64 @@ fn a_step_without_memory_fails_its_rows() {
     let trouble = Trouble::Error(ErrorKind::Memory);
     let (rig, _) = after_trouble(Some(trouble));
     assert_eq!(rig.executor.course(), Course::Open);
+}
+
+#[test]
+fn a_request_without_a_bound_gives_all_back_when_it_fails() {
+    let mut rig = Rig::new(Config { cache_bytes: Some(CONTEXT * TOKEN_BYTES), ..config() });
+    rig.control.script().at_step = [(4, Trouble::Error(ErrorKind::Device))].into();
+    let mut endless = [(); 2].map(|()| rig.submit(request(&PROMPT, usize::MAX)));
+    rig.finish();
+    // The second had waited for the bytes of the first.
+    let [first, second] = endless.each_mut().map(read);
+    assert_eq!((first.tokens.len(), first.failure()), (3, "the model failed: step: as scripted"));
+    assert_eq!((second.tokens.len(), second.outcome()), (CONTEXT - PROMPT.len(), &Outcome::Length));
+    rig.assert_balanced();
+}
+
+/// Every state in which a request can be.
+#[test]
+fn a_cancel_ends_a_request_in_whatever_state_it_is() {
+    let limits = PrefixLimits { bytes: 1_000 * TOKEN_BYTES, shortest: 2, boundary: 0 };
+    let config = Config { max_rows: 3, prompt_chunk: 2, prefix: limits, ..config() };
+    let control = Control::default();
+    control.script().registers = true;
+    let mut rig = Rig::over(config, control);
+    let mut decoding = rig.submit(request(&[1], 40));
+    rig.turn();
+    rig.turn();
+    let mut preparing = rig.submit(request(&[5; 20], 40));
+    // It waits for what the one before it computes, as it begins alike.
+    let mut waiting = rig.submit(request(&[5; 21], 40));
+    let mut queued = rig.submit(request(&PROMPT, 40));
+    let mut held_up = rig.submit(request(&PROMPT, 40));
+    rig.turn();
+    assert_eq!((rig.metrics().active, rig.metrics().queued), (3, 2));
+    let (granted, wait) = mpsc::channel();
+    rig.send(Command::Hold(Waiter { number: 99, granted }));
+    for subscription in [&mut queued, &mut waiting, &mut preparing, &mut decoding] {
+        rig.send(Command::Cancel(subscription.id()));
+        rig.turn();
+        assert_eq!(read(subscription).outcome(), &Outcome::Cancelled);
+    }
+    assert_eq!((wait.try_recv(), rig.metrics().active, rig.metrics().queued), (Ok(()), 0, 1));
+    rig.send(Command::Cancel(held_up.id()));
+    rig.turn();
+    assert_eq!(read(&mut held_up).outcome(), &Outcome::Cancelled);
+    rig.send(Command::Release(99));
+    let mut in_flight = rig.submit(request(&PROMPT, 40));
+    let mut drained = rig.submit(request(&[9], 40));
+    (0..4).for_each(|_| rig.turn());
+    rig.send(Command::Cancel(in_flight.id()));
+    rig.turn();
+    assert_eq!(read(&mut in_flight).outcome(), &Outcome::Cancelled);
+    let (reply, _done) = mpsc::channel();
+    rig.send(Command::Drain(reply));
+    rig.send(Command::Cancel(drained.id()));
+    rig.finish();
+    assert_eq!(read(&mut drained).outcome(), &Outcome::Cancelled);
+    assert_eq!(rig.metrics().outcomes.cancelled, 7);
+    rig.assert_balanced();
 }
 
 #[test]

@@ -81,6 +81,23 @@ fn a_device_that_runs_at_once_reads_first_and_runs_no_token_in_vain() {
     ");
 }
 
+/// What a step gave is with its consumer before the next one begins, or the one after that where the device defers.
+#[test]
+fn tokens_are_out_before_more_is_computed() {
+    for (deferred, unread) in [(false, 1), (true, 2)] {
+        let mut rig = rig_on(deferred, config());
+        let mut subscription = rig.submit(request(&PROMPT, 6));
+        let mut seen = Answer::default();
+        rig.control.script().hook = Some(Box::new(move |step| {
+            seen.read(&mut subscription);
+            assert_eq!(seen.tokens.len(), step.saturating_sub(unread));
+        }));
+        rig.finish();
+        assert_eq!((rig.metrics().steps, rig.metrics().outcomes.length), (6, 1));
+        rig.assert_balanced();
+    }
+}
+
 #[test]
 fn who_comes_is_let_in_after_the_last_token_is_read() {
     let mut rig = rig();
