@@ -217,3 +217,54 @@ fn cpu_answers_as_the_goldens_do() {
 fn mlx_answers_as_the_goldens_do() {
     hold_goldens(Backend::Mlx);
 }
+
+/// How far apart the two best tokens must be for company not to change which is best: twice as far as either may move. Over
+/// codes, a key near a tie may take the next one in another company.
+#[cfg(feature = "mlx")]
+fn margin(tolerances: &Tolerances, case: &Case, state: &StatePolicy) -> f32 {
+    let tolerance = tolerances.of(Backend::Mlx, &case.family).unwrap();
+    match state {
+        StatePolicy::Plain => tolerance.margin,
+        StatePolicy::Encoded { .. } => 2.0 * tolerance.code_error,
+    }
+}
+
+/// MLX promises no bits: greedy tokens in company are those alone as far as the margins decide.
+#[cfg(feature = "mlx")]
+#[test]
+fn mlx_gives_a_request_its_tokens_in_any_company() {
+    let tolerances = Tolerances::read(&fixtures().join("parity.toml")).unwrap();
+    let encoded = |code| StatePolicy::Encoded { codes: Codes::Uniform(code), start: 0 };
+    let affine = encoded(Code::Affine(Affine { bits: 8, group: 32 }));
+    let turbo = encoded(Code::Turbo { keys: 8, values: 8 });
+    let mut shares = BTreeMap::new();
+    for folder in cases(&fixtures().join("tiny"), None).unwrap() {
+        let case = Case::read(&folder).unwrap();
+        for (index, state) in [StatePolicy::Plain, affine.clone(), turbo.clone()].into_iter().enumerate() {
+            let margin = margin(&tolerances, &case, &state);
+            let (backend, precision) = (Backend::Mlx, Precision::Exact);
+            let setting = Setting { backend, folder: folder.clone(), precision, state };
+            let Some(engine) = setting.alone() else { continue };
+            let scoring = Scoring { answer: Some(2), ..Scoring::default() };
+            let asked = |prompt: &[TokenId]| Request { scoring, ..request(prompt.to_vec(), ANSWER) };
+            let prompts: Vec<_> = case.greedy.values().map(|run| run.prompt.clone()).collect();
+            let alone: Vec<_> =
+                prompts.iter().map(|it| answer(engine.submit(asked(it)).unwrap()).0).collect();
+            engine.shutdown();
+            let engine = setting.together(Mixing::default()).unwrap();
+            let greedy = |prompt: &Vec<TokenId>| engine.submit(request(prompt.clone(), ANSWER)).unwrap();
+            let running: Vec<_> = prompts.iter().map(greedy).collect();
+            for (subscription, (tokens, scores)) in running.into_iter().zip(&alone) {
+                let decided = scores.iter().take_while(|it| it.top[0].1 - it.top[1].1 >= margin).count();
+                let ((got, _), _) = answer(subscription);
+                assert_eq!(got[..decided], tokens[..decided], "{} {setting:?}", case.name);
+                let (compared, all) = shares.entry(index).or_insert((0, 0));
+                (*compared, *all) = (*compared + decided, *all + ANSWER);
+            }
+            engine.shutdown();
+        }
+    }
+    println!("mlx: decided and all tokens, plain, affine, TurboQuant: {shares:?}");
+    assert!(shares.len() == 3);
+    assert!(shares.values().all(|(compared, all)| compared * 10 >= all * 8), "{shares:?}");
+}

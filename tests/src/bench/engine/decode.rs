@@ -1,4 +1,4 @@
-//! Decoding through the engine in turns with a bare loop of steps, and the engine's own time between the steps.
+//! Decoding through the engine between two runs of a bare loop of steps, and the engine's own time between the steps.
 
 use super::{
     Rig,
@@ -29,7 +29,7 @@ fn own(rows: usize) -> Bar {
     }
 }
 
-/// The bare loop, the engine, the bare loop, the engine. Prompts take all of a step, so that rows begin together.
+/// The bare loop, the engine, the bare loop: a machine that gets slower meanwhile is as slow for both. Prompts take all of a step, so that rows begin together.
 pub(super) fn measure(rig: &mut Rig) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mixing = Mixing::Packed(Gap::Any);
@@ -47,10 +47,11 @@ fn figures_of(rig: &mut Rig) -> Result<Vec<Figure>> {
         let (mut speed, mut own_time) = (Vec::new(), Vec::new());
         // The first turn grows buffers; it does not count.
         for turn in 0..=rig.repeat {
-            let direct = rig.direct.run(case)?;
+            let before = rig.direct.run(case)?;
             let through = window(rig, rows)?;
+            let after = rig.direct.run(case)?;
             if turn > 0 {
-                speed.push(through.speed / direct);
+                speed.push(2.0 * through.speed / (before + after));
                 own_time.push(through.own);
             }
         }
