@@ -114,9 +114,7 @@ impl Generation {
         }
         refuse(
             StatusCode::NOT_IMPLEMENTED,
-            &[
-                ("adapter", fields.adapter.as_deref().is_some_and(|adapter| adapter != "none")),
-            ],
+            &[("adapter", fields.adapter.as_deref().is_some_and(|adapter| adapter != "none"))],
         )
     }
 
