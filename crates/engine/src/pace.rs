@@ -20,6 +20,10 @@ const WEIGHT: f64 = 0.25;
 /// Cost, in means, from which on a measurement counts no more.
 const OUTLIER: f64 = 3.0;
 
+/// The same of quiet steps, of which one is much like the next: what takes longer is a cache that grew, or a machine that stood
+/// still, and no step to measure others by.
+const UNQUIET: f64 = 1.25;
+
 /// Prompt tokens to which a step may always grow, whatever the one before carried.
 const START: usize = 4;
 
@@ -66,13 +70,19 @@ impl Pace {
             return;
         }
         // A step that carries no more than it must is as quiet as one can be where prompts never cease.
-        if tokens <= preparing {
-            self.quiet.entry(decoding).and_modify(|mean| *mean += WEIGHT * (time - *mean)).or_insert(time);
+        if tokens == 0 || tokens <= preparing && !self.quiet.contains_key(&decoding) {
+            let next = |mean: &mut f64| *mean += WEIGHT * (time.min(UNQUIET * *mean) - *mean);
+            self.quiet.entry(decoding).and_modify(next).or_insert(time);
             return;
         }
         self.last = tokens;
         let Some(quiet) = self.quiet(decoding) else { return };
-        let added = (time - quiet).max(0.0) / tokens as f64;
+        if time < quiet {
+            // So a step without prompts takes no longer than that.
+            self.quiet.insert(decoding, time);
+            return;
+        }
+        let added = (time - quiet) / tokens as f64;
         // A step in which a cache grew, or the machine stood still, says little about the next one.
         let next = |mean: f64| mean + WEIGHT * (added.min(OUTLIER * mean) - mean);
         self.cost = Some(self.cost.map_or(added, next));
@@ -142,11 +152,24 @@ mod tests {
             [0.001, 0.001, 0.001, 0.003, 0.003].map(Some)
         );
         // The mean moves by a quarter of the difference.
-        pace.note(quiet(8), micros(7_000));
-        assert_eq!(pace.quiet(8), Some(0.004));
-        // A step that moves each prompt by one token counts as quiet.
+        pace.note(quiet(8), micros(2_000));
+        assert_eq!(pace.quiet(8), Some(0.002_75));
+        // A step that moves each prompt by one token counts as quiet, as long as there is no other.
         pace.note(Load { decoding: 4, preparing: 2, tokens: 2 }, micros(2_000));
+        pace.note(Load { decoding: 4, preparing: 2, tokens: 2 }, micros(9_000));
         assert_eq!(pace.quiet(4), Some(0.002));
+    }
+
+    #[test]
+    fn a_quiet_step_that_took_too_long_is_no_measure() {
+        let mut pace = Pace::default();
+        pace.note(quiet(1), micros(4_000));
+        // However long it takes, it counts as 5,000 us.
+        pace.note(quiet(1), micros(1_000_000));
+        assert_eq!(pace.quiet(1), Some(0.004_25));
+        // Not even a step with prompts takes so long.
+        pace.note(Load { decoding: 1, preparing: 1, tokens: 8 }, micros(1_500));
+        assert_eq!((pace.quiet(1), pace.cost), (Some(0.001_5), None));
     }
 
     #[test]
