@@ -5,6 +5,7 @@ use super::{
     client::{Stream, read_until},
     decode::finish,
     figure::{Bar, Figure, quantile},
+    usual,
 };
 use crate::{Result, bench::report::median, host::request};
 use tandem_engine::{Config, Mixing};
@@ -34,22 +35,26 @@ struct Arrival {
 
 /// The prompt alone, then amid rows, in turns; the same where steps carry either prompts or decoding rows.
 pub(super) fn measure(rig: &mut Rig) -> Result<Vec<Figure>> {
-    let mut packed = Vec::new();
-    for _ in 0..rig.repeat {
-        let alone = alone(rig)?;
-        packed.push(amid(rig, alone)?);
-    }
+    let packed = turns(rig)?;
     let mut alternating = Vec::new();
-    rig.configured(Config { mixing: Mixing::Alternating, ..Config::default() }, |rig| {
-        for _ in 0..rig.repeat {
-            let alone = alone(rig)?;
-            alternating.push(amid(rig, alone)?);
-        }
+    rig.configured(Config { mixing: Mixing::Alternating, ..usual() }, |rig| {
+        alternating = turns(rig)?;
         Ok(())
     })?;
     let mut figures = figures("", &packed, [Bar::AtMost(GAP), Bar::None, Bar::AtMost(FIRST)]);
     figures.append(&mut self::figures(", alternating", &alternating, [Bar::None; 3]));
     Ok(figures)
+}
+
+/// The first turn fills the store and does not count.
+fn turns(rig: &mut Rig) -> Result<Vec<Arrival>> {
+    let mut arrivals = Vec::new();
+    for turn in 0..=rig.repeat {
+        let alone = alone(rig)?;
+        let arrival = amid(rig, alone)?;
+        arrivals.extend((turn > 0).then_some(arrival));
+    }
+    Ok(arrivals)
 }
 
 fn figures(how: &str, arrivals: &[Arrival], bars: [Bar; 3]) -> Vec<Figure> {

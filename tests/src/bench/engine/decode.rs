@@ -4,6 +4,7 @@ use super::{
     Rig,
     client::{Stream, read_until},
     figure::{Bar, Figure},
+    usual,
 };
 use crate::{Result, bench::case::Case, host::request};
 use std::time::Instant;
@@ -33,7 +34,7 @@ fn own(rows: usize) -> Bar {
 pub(super) fn measure(rig: &mut Rig) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mixing = Mixing::Packed(Gap::Any);
-    rig.configured(Config { mixing, ..Config::default() }, |rig| {
+    rig.configured(Config { mixing, ..usual() }, |rig| {
         figures = figures_of(rig)?;
         Ok(())
     })?;

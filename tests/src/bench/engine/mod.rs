@@ -29,7 +29,7 @@ use std::{
 };
 use tandem_backend_cpu::Options as CpuOptions;
 use tandem_contracts::text::TokenId;
-use tandem_engine::{Config, EngineHandle};
+use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_models::{Checkpoint, Options, Source, weights::File};
 
 /// What to measure.
@@ -47,6 +47,13 @@ pub struct Plan {
     pub only: String,
 }
 
+/// As the program has it, but for the requests that may wait, and for a store that is full after one turn: new rows are then
+/// made of what it drops, as on a server that has run for a while, and not of pages that the system has to clear first.
+fn usual() -> Config {
+    let prefix = PrefixLimits { bytes: 128 << 20, ..PrefixLimits::default() };
+    Config { max_queued: 4096, prefix, ..Config::default() }
+}
+
 /// An engine, and the same model without one.
 struct Rig {
     model: PathBuf,
@@ -62,8 +69,7 @@ struct Rig {
 
 impl Rig {
     fn open(plan: &Plan) -> Result<Self> {
-        // Everything is as the program has it, but for the requests that may wait.
-        let config = Config { max_queued: 4096, ..Config::default() };
+        let config = usual();
         let rows = config.max_rows;
         let device = tandem_backend_cpu::open(CpuOptions { threads: plan.threads, ..CpuOptions::default() })?;
         let bytes = fs::read(&plan.model)?;
