@@ -16,7 +16,7 @@
 //! that the row's next step reads and no others. A layer that carries a state has two planes, its tail and its matrix,
 //! unless the row is empty.
 //!
-//! Invariant: bytes are checked whole before a row is made of them. What is cut off, changed, of a later version, of
+//! Invariant: bytes are checked whole before anything is made of them on the device. What is cut off, changed, of a later version, of
 //! another model or of other layers is an error that says so.
 
 use super::{
@@ -26,10 +26,10 @@ use super::{
     row::{Kept, RaggedRow},
     store::{Store, moved},
 };
-use crate::{RecurrentShape, recurrence::State};
+use crate::{RecurrentShape, codec::Field, recurrence::State};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
-use tandem_contracts::tensor::{Dtype, Error, ErrorKind, Result, Tensor};
+use tandem_contracts::tensor::{Device, Dtype, Error, ErrorKind, Result, Tensor};
 
 const MAGIC: &[u8; 8] = b"TANDEMKV";
 const VERSION: u32 = 1;
@@ -108,18 +108,19 @@ impl RaggedRow {
         let mut layers = Vec::new();
         for source in kit.layers() {
             layers.push(match source {
-                Source::Own(layout) => {
-                    Kept::Keys(read_layer(&kit, layout, tokens, &mut header, &mut planes)?)
-                }
+                Source::Own(layout) => read_layer(layout, tokens, &mut header, &mut planes)?,
                 Source::State(shape) => {
-                    Kept::State(read_state(&kit, *shape, tokens, &mut header, &mut planes)?)
+                    let tail = kit.blueprint().policy().dtype();
+                    Checked::State(read_state((*shape, tail), tokens, &mut header, &mut planes)?)
                 }
-                Source::Shared(_) => Kept::Nothing,
+                Source::Shared(_) => Checked::Nothing,
             });
         }
         if !header.0.is_empty() || planes.at != bytes.len() {
             return Err(refused("it has more than a row's bytes"));
         }
+        let layers =
+            layers.into_iter().map(|layer| layer.make(kit.device(), tokens)).collect::<Result<_>>()?;
         Ok(Self::stored(kit, layers, tokens))
     }
 }
@@ -172,13 +173,61 @@ fn check_preamble(bytes: &[u8]) -> Result<&[u8]> {
     Ok(header)
 }
 
-fn read_layer(
-    kit: &Kit,
-    layout: &Layout,
+/// A layer whose bytes were checked.
+enum Checked<'a> {
+    /// The planes of its codecs, none where the next step reads nothing.
+    Keys {
+        layout: &'a Layout,
+        encoded: bool,
+        planes: Vec<Plane<'a>>,
+    },
+    /// Tail and matrix, none of an empty row.
+    State(Option<[Plane<'a>; 2]>),
+    Nothing,
+}
+
+/// As many bytes as the shape takes.
+struct Plane<'a> {
+    bytes: &'a [u8],
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl Plane<'_> {
+    fn make(&self, device: &Device) -> Result<Tensor> {
+        device.upload(self.bytes, self.dtype, &self.shape)
+    }
+}
+
+impl Checked<'_> {
+    fn make(self, device: &Device, tokens: usize) -> Result<Kept> {
+        let (layout, encoded, planes) = match self {
+            Self::Keys { layout, encoded, planes } => (layout, encoded, planes),
+            Self::State(None) => return Ok(Kept::State(Cell::default())),
+            Self::State(Some([tail, matrix])) => {
+                let (tail, matrix) = (tail.make(device)?, matrix.make(device)?);
+                return Ok(Kept::State(Cell::stored(Some(State { tail, matrix }))));
+            }
+            Self::Nothing => return Ok(Kept::Nothing),
+        };
+        let fresh = layout.place();
+        if planes.is_empty() {
+            return Ok(Kept::Keys(Layer { place: fresh, store: Store::Empty, encoded }));
+        }
+        let held = planes.iter().map(|plane| plane.make(device)).collect::<Result<Vec<_>>>()?;
+        let place = fresh.room(layout.growth, tokens, 0);
+        let of = (&layout.coders(encoded).fields()?[..], layout.shape.heads);
+        let planes = moved(device, of, place.capacity(), &held, &place.spread(tokens))?;
+        Ok(Kept::Keys(Layer { place, store: Store::Held(planes), encoded }))
+    }
+}
+
+fn read_layer<'a>(
+    layout: &'a Layout,
     tokens: usize,
     header: &mut Reader<'_>,
-    planes: &mut Planes<'_>,
-) -> Result<Layer> {
+    planes: &mut Planes<'a>,
+) -> Result<Checked<'a>> {
     let encoded = match header.take(1)? {
         [0] => false,
         [1] => true,
@@ -192,50 +241,28 @@ fn read_layer(
     if !possible {
         return Err(refused(&format!("a layer of {tokens} tokens cannot be encoded: {encoded}")));
     }
-    let fresh = layout.place();
-    let positions = fresh.reads(tokens).map(|range| range.len()).iter().sum();
-    if positions == 0 {
-        return Ok(Layer { place: fresh, store: Store::Empty, encoded });
-    }
-    let fields = layout.coders(encoded).fields()?;
-    let heads = layout.shape.heads;
-    let mut held = Vec::new();
-    for field in &fields {
-        let needed = heads.checked_mul(positions).and_then(|heads| heads.checked_mul(field.bytes()));
-        let (length, hash) = (header.number()?, header.take(HASH)?);
-        if needed != Some(length) {
-            return Err(refused(&format!("{tokens} tokens do not have a plane of bytes: {length}")));
-        }
-        let shape = [1, heads, positions, field.extent];
-        held.push(kit.device().upload(planes.next(length, hash)?, field.dtype, &shape)?);
-    }
-    let place = fresh.room(layout.growth, tokens, 0);
-    let of = (&fields[..], heads);
-    let planes: Vec<Tensor> = moved(kit.device(), of, place.capacity(), &held, &place.spread(tokens))?;
-    Ok(Layer { place, store: Store::Held(planes), encoded })
+    let positions = layout.place().reads(tokens).map(|range| range.len()).iter().sum();
+    let fields = if positions == 0 { Vec::new() } else { layout.coders(encoded).fields()? };
+    let plane = |field: &Field| {
+        let shape = vec![1, layout.shape.heads, positions, field.extent];
+        planes.read(header, field.dtype, shape)
+    };
+    let planes = fields.iter().map(plane).collect::<Result<_>>()?;
+    Ok(Checked::Keys { layout, encoded, planes })
 }
 
-fn read_state(
-    kit: &Kit,
-    shape: RecurrentShape,
+/// The planes of a state, its tail in a dtype of its own.
+fn read_state<'a>(
+    (shape, tail): (RecurrentShape, Dtype),
     tokens: usize,
     header: &mut Reader<'_>,
-    planes: &mut Planes<'_>,
-) -> Result<Cell> {
+    planes: &mut Planes<'a>,
+) -> Result<Option<[Plane<'a>; 2]>> {
     if tokens == 0 {
-        return Ok(Cell::default());
+        return Ok(None);
     }
-    let mut read = |dtype: Dtype, shape: &[usize]| {
-        let needed = shape.iter().try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
-        let (length, hash) = (header.number()?, header.take(HASH)?);
-        if needed != Some(length) {
-            return Err(refused(&format!("a state of {shape:?} does not have a plane of bytes: {length}")));
-        }
-        kit.device().upload(planes.next(length, hash)?, dtype, shape)
-    };
-    let tail = read(kit.blueprint().policy().dtype(), &shape.tail())?;
-    let matrix = read(Dtype::F32, &shape.matrix())?;
-    Ok(Cell::stored(Some(State { tail, matrix })))
+    let tail = planes.read(header, tail, shape.tail().to_vec())?;
+    Ok(Some([tail, planes.read(header, Dtype::F32, shape.matrix().to_vec())?]))
 }
 
 /// What is left of the header.
@@ -272,6 +299,16 @@ struct Planes<'a> {
 }
 
 impl<'a> Planes<'a> {
+    /// The next plane, which must have this shape.
+    fn read(&mut self, header: &mut Reader<'_>, dtype: Dtype, shape: Vec<usize>) -> Result<Plane<'a>> {
+        let needed = shape.iter().try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
+        let (length, hash) = (header.number()?, header.take(HASH)?);
+        if needed != Some(length) {
+            return Err(refused(&format!("{dtype:?} {shape:?} does not have a plane of bytes: {length}")));
+        }
+        Ok(Plane { bytes: self.next(length, hash)?, dtype, shape })
+    }
+
     fn next(&mut self, length: usize, hash: &[u8]) -> Result<&'a [u8]> {
         let cut = || refused("it is cut off");
         let first = self.at.checked_next_multiple_of(PAGE).ok_or_else(cut)?;

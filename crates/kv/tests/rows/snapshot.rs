@@ -108,6 +108,21 @@ proptest! {
     }
 }
 
+/// The last byte is that of the last plane.
+#[test]
+fn nothing_is_made_of_bytes_before_all_were_checked() {
+    let (_, mut bytes) = stored();
+    let device = tandem_backend_cpu::open(tandem_backend_cpu::Options::default()).unwrap();
+    let kit = kit(&device, &kinds(3), Encoding::Uniform(affine(8)), 2);
+    let before = device.memory().allocated;
+    *bytes.last_mut().unwrap() ^= 1;
+    assert_eq!(restore(&kit, &bytes).unwrap_err().kind(), ErrorKind::Data);
+    assert_eq!(device.memory().allocated, before);
+    *bytes.last_mut().unwrap() ^= 1;
+    restore(&kit, &bytes).unwrap();
+    assert!(device.memory().allocated > before);
+}
+
 #[test]
 fn refusals_give_their_reason() {
     let (naive, bytes) = stored();
