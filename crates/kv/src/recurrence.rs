@@ -31,7 +31,8 @@ pub struct Carried<'a> {
 /// What comes of a step.
 #[derive(Clone, Debug)]
 pub struct Carry {
-    /// One for each packed token.
+    /// `[tokens, ..]`, floats: one for each packed token, made of the state that it leaves, so that numbers in it which are
+    /// not finite show.
     pub outputs: Tensor,
     /// One for each row, after its last token.
     pub states: Vec<State>,

@@ -119,8 +119,8 @@ pub trait Rows: fmt::Debug {
     /// As [`RaggedRow::view`].
     fn views(&self, layer: usize) -> Result<Vec<View>>;
 
-    /// Whether everything that was stored for a part since the step began, and of its row where it was encoded, is finite:
-    /// `i32 [parts]`, 1 or 0. None where no layer keeps keys. A row with 0 must end.
+    /// Whether everything that was stored for a part since the step began, and of its row where it was encoded, is finite,
+    /// and what layers that carry a state gave: `i32 [parts]`, 1 or 0. None before the first layer. A row with 0 must end.
     ///
     /// # Errors
     /// No step is open, or the device's own.

@@ -25,7 +25,7 @@ pub struct RaggedRows {
     step: Vec<Part>,
     /// Whether something failed in it, so that it can only be given up.
     failed: bool,
-    /// Booleans, one for each packed token: whether it was finite in the layers so far.
+    /// Booleans, one for each packed token: whether it was finite in the layers so far, or what came of a state was.
     sound: Option<Tensor>,
 }
 
@@ -213,7 +213,12 @@ impl Rows for RaggedRows {
         let outputs = parts
             .collect::<Result<Vec<_>>>()
             .and_then(|mut rows| recur(layer, inputs, recurrence, &mut rows));
-        self.fail_with(outputs)
+        let checked = outputs.and_then(|outputs| {
+            // A token's output reads the state that the token leaves: what is not finite there shows here.
+            self.sound = Some(self.kit.device().finite(self.sound.take(), &[&outputs])?);
+            Ok(outputs)
+        });
+        self.fail_with(checked)
     }
 
     fn views(&self, layer: usize) -> Result<Vec<View>> {

@@ -4,6 +4,7 @@ use crate::{
     SHAPE, affine, kit, kit_of,
     life::Layout,
     naive::{Naive, Side, packed},
+    recurrent::{DELTA, SHORT, SPACE, inputs},
 };
 use std::{fmt::Debug, ops::Range, rc::Rc};
 use tandem_contracts::{
@@ -255,6 +256,40 @@ fn unsound_tokens_are_flagged_for_their_own_row() {
             }
         }
         check_whole(&naive, &mut *rows, layout);
+    }
+}
+
+/// A state that is not finite ends its own row, in the step that makes it so and in every later one.
+#[test]
+fn unsound_states_are_flagged_for_their_own_row() {
+    for layer in [DELTA, SPACE, SHORT] {
+        let naive = Naive::new(kit(&fake::open(), &[layer], Encoding::None, 0));
+        let net = naive.alone.borrow_mut().net(&naive.kit, 0);
+        let device = naive.kit.device();
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut rows = Layout::Ragged.open(&naive);
+            for slot in [1, 2] {
+                rows.join(Slot(slot), RaggedRow::new(Rc::clone(&naive.kit))).unwrap();
+            }
+            let mut step = |parts: &[Part], keep: &[usize], at: Option<usize>| {
+                let tokens = parts.iter().map(|part| part.tokens.len()).sum();
+                let mut inputs = inputs(&naive.kit, &vec![7; tokens], 0);
+                let mut x = device.cast(&inputs[0], Dtype::F32).unwrap().to_vec::<f32>().unwrap();
+                if let Some(token) = at {
+                    x[token * inputs[0].shape()[1] + 6] = bad;
+                }
+                let x = device.upload_f32(&x, inputs[0].shape()).unwrap();
+                inputs[0] = device.cast(&x, inputs[0].dtype()).unwrap();
+                rows.begin(parts).unwrap();
+                rows.recur(0, &inputs, &net).unwrap();
+                let sound = rows.sound().unwrap().unwrap().to_vec::<i32>().unwrap();
+                rows.commit(keep).unwrap();
+                sound
+            };
+            assert_eq!(step(&[part(1, 0..2), part(2, 2..3)], &[2, 1], None), [1, 1]);
+            assert_eq!(step(&[part(1, 0..2), part(2, 2..5)], &[2, 3], Some(3)), [1, 0], "{layer:?}, {bad}");
+            assert_eq!(step(&[part(2, 0..1), part(1, 1..2)], &[1, 1], None), [0, 1], "{layer:?}, {bad}");
+        }
     }
 }
 
