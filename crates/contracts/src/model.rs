@@ -241,7 +241,8 @@ pub trait Session: fmt::Debug {
     /// The model cannot keep its rows so; or `Memory`, where it cannot keep these together.
     fn project_bytes(&self, policy: &StatePolicy, rows: &[usize], step: usize) -> Result<usize>;
 
-    /// Layers that stay plain although `policy` would have them encoded, each with its reason: lines for people.
+    /// Layers that stay plain although `policy` would have them encoded, or that lie in no blocks although rows are paged,
+    /// each with its reason: lines for people.
     ///
     /// # Errors
     /// The model cannot keep its rows so.

@@ -2,7 +2,8 @@
 
 use crate::{
     Blueprint,
-    bank::{BankRows, Paging},
+    bank::{BankRows, Paging, Unpaged},
+    paged::unpaged,
     ragged::{Kit, RaggedRows},
     rows::Rows,
 };
@@ -30,6 +31,14 @@ impl Layout {
             Self::Ragged => Box::new(RaggedRows::new(kit)),
             Self::Padded { most } => Box::new(BankRows::padded(kit, most)),
             Self::Paged(paging) => Box::new(BankRows::paged(kit, paging)),
+        }
+    }
+
+    /// Layers that rows keep themselves although the layout is paged.
+    pub fn unpaged(self, blueprint: &Blueprint) -> Vec<Unpaged> {
+        match self {
+            Self::Paged(_) => unpaged(blueprint),
+            Self::Ragged | Self::Padded { .. } => Vec::new(),
         }
     }
 

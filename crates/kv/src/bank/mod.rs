@@ -22,7 +22,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-pub use crate::paged::Paging;
+pub use crate::paged::{Cause, Paging, Unpaged};
 pub use rows::BankRows;
 pub(crate) use scope::{Scope, Transfer, carry, transfers};
 

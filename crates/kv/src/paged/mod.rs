@@ -11,19 +11,20 @@
 //! blocks end. A fork shares blocks, and whoever writes into a shared one gets a copy of that block first. What is left
 //! over at the end of a trimmed row, of a round that was kept in part, or of a step that was given up, is free again.
 //!
-//! Only whole layers of floats or affine codes are paged; windows, and TurboQuant's codes, stay in planes of each row.
+//! Only whole layers of floats or affine codes are paged; windows, states and TurboQuant's codes stay with each row, and
+//! [`Unpaged`] names them.
 
 mod ledger;
 mod pool;
 
 use crate::{
-    Blueprint, Kind,
+    Blueprint, Kind, Transition,
     bank::{Bank, BankRows, Scope},
     codec::Scheme,
     ragged::{Kit, Source},
 };
 use pool::Pool;
-use std::{num::NonZeroUsize, rc::Rc};
+use std::{fmt, num::NonZeroUsize, rc::Rc};
 use tandem_contracts::tensor::{Error, ErrorKind, Result};
 
 /// Sizes of pools. Each layer has one, and another one for what is not converted yet.
@@ -95,6 +96,51 @@ impl Paging {
     }
 }
 
+/// A layer that keeps something and does not lie in blocks, although rows are paged: its rows keep it themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unpaged {
+    /// Index of the layer.
+    pub layer: usize,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a layer does not lie in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It keeps the last tokens only.
+    Window,
+    /// It carries a state.
+    Recurrent,
+    /// It is stored in TurboQuant's codes, at once or from a position on.
+    Turbo,
+}
+
+impl fmt::Display for Unpaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = match self.cause {
+            Cause::Window => "it keeps a window",
+            Cause::Recurrent => "it carries a state",
+            Cause::Turbo => "it is stored in TurboQuant's codes",
+        };
+        write!(f, "layer {} is not paged: {cause}", self.layer)
+    }
+}
+
+/// The layers that do not lie in blocks, in order; one that reads another's keys keeps nothing.
+pub(crate) fn unpaged(blueprint: &Blueprint) -> Vec<Unpaged> {
+    let layers = blueprint.kinds().iter().zip(blueprint.policy().layers()).enumerate();
+    let cause = |kind: &Kind, transition: &Transition| match kind {
+        Kind::Window { .. } => Some(Cause::Window),
+        Kind::Recurrent(_) => Some(Cause::Recurrent),
+        Kind::Full(_) => transition.scheme(usize::MAX).is_turbo().then_some(Cause::Turbo),
+        Kind::Shared { .. } => None,
+    };
+    layers
+        .filter_map(|(layer, (kind, transition))| Some(Unpaged { layer, cause: cause(kind, transition)? }))
+        .collect()
+}
+
 /// Whether a layer lies in blocks while it is stored so.
 fn is_paged(kind: Kind, scheme: Scheme) -> bool {
     matches!(kind, Kind::Full(_)) && !scheme.is_turbo()
@@ -114,5 +160,43 @@ impl BankRows {
             let scope = Scope { kit: Rc::clone(&of), layer, encoded };
             Some(Box::new(Pool::new(scope, paging)) as Box<dyn Bank>)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        LayerShape, Layout, RecurrentShape,
+        policy::{Encoding, Request},
+    };
+    use tandem_contracts::tensor::Dtype;
+
+    #[test]
+    fn layers_that_are_not_paged_are_named() {
+        let shape = LayerShape { heads: 2, key_width: 64, value_width: 64 };
+        let state = RecurrentShape { heads: 2, value_width: 8, key_width: 8, channels: 48, taps: 4 };
+        let kinds = vec![
+            Kind::Full(shape),
+            Kind::Window { shape, window: 9, keep: 0 },
+            Kind::Recurrent(state),
+            Kind::Shared { donor: 0 },
+            Kind::Full(shape),
+        ];
+        let encoding = Encoding::ByLayer(vec![(4, Scheme::turbo(8, 3))]);
+        let (blueprint, _) =
+            Blueprint::new(kinds, &Request { plain: Dtype::Bf16, encoding, start: 5 }).unwrap();
+        let named = |layout: Layout| -> Vec<String> {
+            layout.unpaged(&blueprint).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            named(Layout::Paged(Paging::up_to(1000))),
+            [
+                "layer 1 is not paged: it keeps a window",
+                "layer 2 is not paged: it carries a state",
+                "layer 4 is not paged: it is stored in TurboQuant's codes",
+            ]
+        );
+        assert!(named(Layout::Ragged).is_empty());
     }
 }

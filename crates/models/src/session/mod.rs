@@ -203,8 +203,10 @@ impl Session for DecoderSession {
     }
 
     fn exemptions(&self, policy: &StatePolicy) -> Result<Vec<String>> {
-        let (_, exemptions) = self.layers.blueprint(policy)?;
-        Ok(exemptions.iter().map(ToString::to_string).collect())
+        let (blueprint, exemptions) = self.layers.blueprint(policy)?;
+        let unpaged = self.layers.layout.unpaged(&blueprint);
+        let unpaged = unpaged.iter().map(ToString::to_string);
+        Ok(exemptions.iter().map(ToString::to_string).chain(unpaged).collect())
     }
 
     fn open(&mut self, slot: Slot, policy: &StatePolicy, state: Option<Box<dyn RowState>>) -> Result<()> {
@@ -245,9 +247,15 @@ impl Session for DecoderSession {
     }
 
     fn restore(&mut self, policy: &StatePolicy, model: &[u8], bytes: &[u8]) -> Result<Box<dyn RowState>> {
-        let index = self.pool(policy)?;
-        let kit = Rc::clone(self.pools[index].rows.kit());
-        Ok(Box::new(RaggedRow::restore(kit, model, bytes)?))
+        let restore = |pool: &Pool| RaggedRow::restore(Rc::clone(pool.rows.kit()), model, bytes);
+        if let Some(pool) = self.pools.iter().find(|pool| pool.policy == *policy) {
+            return Ok(Box::new(restore(pool)?));
+        }
+        // Bytes that are refused leave no pool behind.
+        let pool = Pool::open(&self.device, &self.layers, policy)?;
+        let row = restore(&pool)?;
+        self.pools.push(pool);
+        Ok(Box::new(row))
     }
 
     fn fork(&mut self, from: Slot, to: Slot) -> Result<()> {
