@@ -15,6 +15,20 @@
 //!   begin(parts) -> append(layer 0), views(layer 0), recur(layer 1), .. -> commit(keep), or roll_back
 //! ```
 //!
+//! Where to start: `cargo run -p tandem-kv --example attend`, two rows that decode together
+//! (`crates/kv/examples/attend.rs`). Then, in this order:
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `kind.rs`, `transition.rs`, `policy.rs` | what a layer keeps, how it is stored, and from which position on |
+//! | `blueprint.rs`, `layout.rs`, `signature.rs` | all of it for a model: bytes, limits, and what stored rows are known by |
+//! | `codec/` | fields of a token: plain floats, affine codes, TurboQuant |
+//! | `rows.rs`, `recurrence.rs` | the ports: rows that are stepped together, layers that carry a state |
+//! | `ragged/` | rows that own their planes; a row as bytes (`snapshot.rs`) |
+//! | `bank/`, `padded/`, `paged/` | rows that share planes or blocks of a pool |
+//! | `prefix.rs` | which stored row begins as a prompt does |
+//! | `tests/rows/` | all of it against a list of tokens for each row; `benches/` for its cost |
+//!
 //! Invariants:
 //!
 //! 1. A row's token count changes when a step is committed and when it is trimmed. Columns past it are dead: the next
