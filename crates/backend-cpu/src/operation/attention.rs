@@ -108,14 +108,17 @@ struct Call<'a> {
 impl Call<'_> {
     fn run<T: Real>(&self, device: &CpuDevice, draft: &mut Draft) -> Result<()> {
         let out = Disjoint::new(draft.elements::<T>());
-        let bytes = self.plan.slots() * size_of::<f32>();
+        let (slots, joined) = (self.plan.slots(), self.plan.joined());
+        let most = joined.map(|stretches| self.units[stretches[0].unit].extents().slot()).max();
+        let bytes = (slots + most.unwrap_or(0)) * size_of::<f32>();
         let mut left = device.memory.take(bytes).map_err(|error| no_memory("attend", error))?;
         let cells = Disjoint::new(left.of_mut::<f32>());
         device.pool.run(self.plan.stretches().len(), |part, scratch| {
             self.stretch(&self.plan.stretches()[part], cells, out, scratch);
         });
+        let (left, space) = left.of_mut::<f32>().split_at_mut(slots);
         for stretches in self.plan.joined() {
-            self.join(stretches, left.of_mut::<f32>(), out);
+            self.join(stretches, (left, space), out);
         }
         Ok(())
     }
@@ -152,12 +155,16 @@ impl Call<'_> {
         self.finish(unit, whole, out);
     }
 
-    /// Takes what a unit's stretches left, in order.
-    fn join<T: Real>(&self, stretches: &[Stretch], left: &mut [f32], out: Disjoint<'_, T>) {
+    /// Takes what a unit's stretches left, in order; `space` is as large as a slot.
+    fn join<T: Real>(
+        &self,
+        stretches: &[Stretch],
+        (left, space): (&mut [f32], &mut [f32]),
+        out: Disjoint<'_, T>,
+    ) {
         let unit = &self.units[stretches[0].unit];
         let extents = unit.extents();
-        let mut space = vec![0.0; extents.slot()];
-        let mut whole = self.begin(unit, &mut space);
+        let mut whole = self.begin(unit, space);
         for slots in stretches.iter().filter_map(|stretch| stretch.slots.clone()) {
             for segment in left[slots].chunks_exact_mut(extents.slot()) {
                 dispatch(self.isa, Take { whole: &mut whole, segment: Slot::of(segment, extents) });
