@@ -125,12 +125,15 @@ impl Line {
         let (scale, bias) = (simd.splat(self.scale), simd.splat(self.bias));
         let (zero, largest) = (simd.splat(0.0), simd.splat(Self::largest(self.bits)));
         let mut codes = [0.0; 128];
+        let mut whole = [0; 128];
         for (x, codes) in group.iter().zip(codes.as_chunks_mut::<LANES>().0) {
             let code = simd.round(simd.div(simd.sub(T::load(simd, x), bias), scale));
             // NaN becomes 0.
             simd.store(codes, simd.min(simd.max(code, zero), largest));
         }
-        code::pack(self.bits, codes[..group.len() * LANES].iter().map(|&code| code as u32), words);
+        let whole = &mut whole[..group.len() * LANES];
+        whole.iter_mut().zip(&codes).for_each(|(whole, &code)| *whole = code as u32);
+        code::pack(self.bits, whole, words);
     }
 }
 

@@ -1,10 +1,26 @@
 //! Packed codes: one after the other from the lowest bit of little-endian words.
 
 /// Packs codes of `bits` bits; they fill the words exactly.
-pub(crate) fn pack(bits: u8, codes: impl Iterator<Item = u32>, words: &mut [u32]) {
+#[inline(always)]
+pub(crate) fn pack(bits: u8, codes: &[u32], words: &mut [u32]) {
+    // Whole words at a time, so that they are made side by side.
+    match bits {
+        8 => codes.as_chunks().0.iter().zip(words).for_each(|(codes, word)| *word = whole::<4>(8, codes)),
+        4 => codes.as_chunks().0.iter().zip(words).for_each(|(codes, word)| *word = whole::<8>(4, codes)),
+        _ => straddling(bits, codes, words),
+    }
+}
+
+/// One word of `N` codes.
+#[inline(always)]
+fn whole<const N: usize>(bits: u32, codes: &[u32; N]) -> u32 {
+    codes.iter().rev().fold(0, |word, code| word << bits | code)
+}
+
+fn straddling(bits: u8, codes: &[u32], words: &mut [u32]) {
     let (mut held, mut count) = (0u64, 0u32);
     let mut words = words.iter_mut();
-    for code in codes {
+    for &code in codes {
         held |= u64::from(code) << count;
         count += u32::from(bits);
         if count >= u32::BITS {
@@ -49,15 +65,18 @@ mod tests {
     #[test]
     fn packed_codes_come_back() {
         for bits in [2, 3, 4, 5, 6, 8] {
-            let codes: Vec<u8> = (0..64u32).map(|i| (i * 37 % (1 << bits)) as u8).collect();
-            let mut words = vec![0; 2 * usize::from(bits)];
-            pack(bits, codes.iter().map(|&code| u32::from(code)), &mut words);
+            let codes: Vec<u32> = (0..64).map(|i| i * 37 % (1 << bits)).collect();
+            let (mut words, mut one_by_one) =
+                (vec![0; 2 * usize::from(bits)], vec![0; 2 * usize::from(bits)]);
+            pack(bits, &codes, &mut words);
+            straddling(bits, &codes, &mut one_by_one);
+            assert_eq!(words, one_by_one, "{bits} bits");
             let mut unpacked = vec![0; 64];
             unpack(bits, &words, &mut unpacked);
-            assert_eq!(unpacked, codes, "{bits} bits");
+            assert_eq!(unpacked.into_iter().map(u32::from).collect::<Vec<_>>(), codes, "{bits} bits");
         }
         let mut words = [0; 3];
-        pack(3, (0..32).map(|i| u32::from(i == 10)), &mut words);
+        pack(3, &std::array::from_fn::<u32, 32, _>(|i| u32::from(i == 10)), &mut words);
         assert_eq!(words, [1 << 30, 0, 0]);
     }
 }
