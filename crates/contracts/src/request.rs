@@ -145,6 +145,10 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Tokens sampled; an end token counts, as it was paid for.
     pub completion_tokens: usize,
+    /// Tokens that were proposed and verified.
+    pub drafted_tokens: usize,
+    /// How many of them were chosen.
+    pub accepted_tokens: usize,
 }
 
 /// Why a request was not accepted. Nothing of it ran.

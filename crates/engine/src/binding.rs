@@ -3,7 +3,11 @@
 //! Invariants: the model is probed once, when it has been loaded; a binding never changes, so that equal requests are run in
 //! equal ways; facts of a request are worked out here and nowhere else.
 
-use crate::{config::Config, error::Error, resolve::resolve};
+use crate::{
+    config::{Config, Draft},
+    error::Error,
+    resolve::resolve,
+};
 use tandem_contracts::{
     execution::{Execution, Features, Method, Requirements, Support},
     model::{Capabilities, Code, Codes, Session, StatePolicy},
@@ -59,6 +63,19 @@ pub(crate) struct Binding {
     mounted: Mounted,
     /// The engine's policies, in their order.
     policies: Vec<Kept>,
+}
+
+impl Mounted {
+    /// What an engine of this configuration has.
+    pub(crate) fn of(config: &Config) -> Self {
+        let own = Proposer { adapters: true };
+        let drafting = config.drafting;
+        Self {
+            draft: (drafting.draft != Draft::Off).then_some(own),
+            grammar: true,
+            grammar_draft: (drafting.grammars && drafting.tokens > 0).then_some(own),
+        }
+    }
 }
 
 impl Binding {

@@ -4,6 +4,7 @@
 
 use std::{iter, time::Duration};
 use tandem_contracts::model::StatePolicy;
+use tandem_spec::ngram::Runs;
 
 /// Limits of one engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +28,47 @@ pub struct Config {
     pub states: Vec<StatePolicy>,
     /// Which states of rows that have ended are kept for requests that begin alike.
     pub prefix: PrefixLimits,
+    /// What proposes tokens.
+    pub drafting: Drafting,
     /// Ids at or above this are never sampled and not accepted in prompts: the width of the output head may
     /// exceed the tokeniser's vocabulary. `None` takes the model's whole width.
     pub vocabulary: Option<usize>,
     /// A consumer that reads nothing for so long, while output waits, counts as gone.
     pub idle_timeout: Duration,
+}
+
+/// How tokens are proposed, which the model verifies several in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drafting {
+    /// What proposes for every row.
+    pub draft: Draft,
+    /// Whether grammars propose what they leave no choice of, for rows for which nothing else does.
+    pub grammars: bool,
+    /// Most proposals of a row in a step.
+    pub tokens: usize,
+    /// Whether fewer are taken, or none, where more would cost more than they save.
+    pub adaptive: bool,
+}
+
+/// What proposes tokens for every row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Draft {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The row's own past, by runs of these lengths.
+    Past(Runs),
+}
+
+impl Drafting {
+    /// No row gets proposals.
+    pub const OFF: Self = Self { draft: Draft::Off, grammars: false, tokens: 0, adaptive: true };
+}
+
+impl Default for Drafting {
+    fn default() -> Self {
+        Self { draft: Draft::Off, grammars: true, tokens: 10, adaptive: true }
+    }
 }
 
 /// How prompts and rows that decode share the device. Tokens are the same in each way.
@@ -104,6 +141,7 @@ impl Default for Config {
             state: StatePolicy::Plain,
             states: Vec::new(),
             prefix: PrefixLimits::default(),
+            drafting: Drafting::default(),
             vocabulary: None,
             idle_timeout: Duration::from_secs(30),
         }

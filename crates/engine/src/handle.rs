@@ -311,8 +311,7 @@ where
 {
     let device = open().map_err(|error| Error::new(ErrorKind::Device, error))?;
     let session = build(&device).map_err(|error| Error::new(ErrorKind::Model, error))?;
-    let mounted = Mounted { grammar: true, ..Mounted::default() };
-    let binding = Binding::probe(session.as_ref(), &config, mounted)?;
+    let binding = Binding::probe(session.as_ref(), &config, Mounted::of(&config))?;
     Ok((binding, Parts { device, session, config, clock }))
 }
 

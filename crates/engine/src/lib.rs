@@ -10,7 +10,7 @@
 //! | [`handle`](EngineHandle) | the thread, and what others hold of it |
 //! | `binding` | what model and mounts can do for a request, bound once |
 //! | `resolve` | a pure function from a request's needs to how it is run |
-//! | `executor` | the engine without its thread: one turn after another |
+//! | `executor` | the engine without its thread: one turn after another, drafts and grammars of its rows |
 //! | [`hold`](Hold) | the device for somebody alone |
 //! | `pace` | how many prompt tokens fit a step beside rows that decode |
 //! | `plan` | a pure function from token counts to the next step |
@@ -46,9 +46,10 @@ mod subscription;
 mod tests;
 mod turn;
 
-pub use config::{Config, Gap, Mixing, PrefixLimits};
+pub use config::{Config, Draft, Drafting, Gap, Mixing, PrefixLimits};
 pub use error::{Error, ErrorKind};
 pub use handle::{EngineHandle, Starting, spawn, start};
 pub use hold::Hold;
 pub use status::{Metrics, Outcomes, Phase, Times};
 pub use subscription::Subscription;
+pub use tandem_spec::ngram::Runs;

@@ -6,11 +6,14 @@
 //!
 //! A row whose prompt is scored asks for logits of every token of it, in chunks that bound how many of those there are.
 //!
+//! A row that decodes may have drafts behind its token: they are read with it, and logits of all of them are wanted.
+//!
 //! No step of a row crosses the position at which its precision changes ([`StatePolicy::limit`]), or one at which its state
 //! is wanted.
 //!
 //! Invariants: every row with something left that takes part moves by at least one token in every step, so that none
-//! starves; a step has at most [`Limits::step`] tokens, or one for each such row where that is more.
+//! starves; a step has at most [`Limits::step`] tokens, or one for each such row where that is more, if drafts leave room for
+//! those.
 
 use tandem_contracts::{
     model::{AdapterSet, RowStep, Slot, StatePolicy, Step, TokenSource, Wanted},
@@ -25,6 +28,8 @@ pub(crate) struct Counted<'a> {
     pub(crate) computed: usize,
     /// Every token of the row so far: its prompt, and what has been sampled.
     pub(crate) known: &'a [TokenId],
+    /// What may come next; only where one token is left.
+    pub(crate) drafts: &'a [TokenId],
     /// A position at which a step of the row has to end, because its state there is wanted; beyond `computed`.
     pub(crate) cut: Option<usize>,
     /// Whether logits of every token are wanted.
@@ -78,32 +83,33 @@ impl Turn {
 /// Plans the next step over rows in order of their age. Empty when no row has a token left.
 pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) -> Step {
     let rows = rows.iter().filter(|row| limits.turn.takes(row.left()));
-    let single = rows.clone().filter(|row| row.left() == 1).count();
+    let single: usize = rows.clone().filter(|row| row.left() == 1).map(|row| 1 + row.drafts.len()).sum();
     let mut longer = rows.clone().filter(|row| row.left() > 1).count();
     let prompts = if single > 0 { limits.prompts } else { usize::MAX };
     let mut rest = limits.step.saturating_sub(single).min(prompts).max(longer);
     let mut step = Step::default();
     for row in rows {
+        let same = state.limit(row.computed).unwrap_or(usize::MAX);
+        let whole = row.cut.map_or(usize::MAX, |cut| cut - row.computed);
         let share = match row.left() {
             0 => continue,
-            1 => 1,
+            1 => (1 + row.drafts.len()).min(same).min(whole),
             left => {
                 longer -= 1;
-                let same = state.limit(row.computed).unwrap_or(usize::MAX);
-                let whole = row.cut.map_or(usize::MAX, |cut| cut - row.computed);
                 let most = if row.scored { SCORED } else { usize::MAX };
                 let share = left.min(limits.chunk.max(1)).min(rest - longer).min(same).min(whole).min(most);
                 rest -= share;
                 share
             }
         };
-        let end = row.computed + share;
+        let end = row.known.len().min(row.computed + share);
+        let drafts = &row.drafts[..(row.computed + share).saturating_sub(row.known.len())];
         step.rows.push(RowStep {
             slot: row.slot,
             position: row.computed,
-            tokens: TokenSource::Ids(row.known[row.computed..end].to_vec()),
+            tokens: TokenSource::Ids([&row.known[row.computed..end], drafts].concat()),
             wanted: match end == row.known.len() {
-                _ if row.scored => Wanted::All,
+                _ if row.scored || !drafts.is_empty() => Wanted::All,
                 true => Wanted::Last,
                 false => Wanted::None,
             },
@@ -139,7 +145,7 @@ mod tests {
     use tandem_contracts::model::{Code, Codes};
 
     fn row(slot: u32, computed: usize, known: &[TokenId]) -> Counted<'_> {
-        Counted { slot: Slot(slot), computed, known, cut: None, scored: false }
+        Counted { slot: Slot(slot), computed, known, drafts: &[], cut: None, scored: false }
     }
 
     fn limits(step: usize, chunk: usize) -> Limits {
@@ -247,6 +253,18 @@ mod tests {
         assert_eq!((render(&step).as_str(), step.wanted()), ("0@2+64** 1@0+100*", 65));
         let rows = [Counted { scored: true, ..row(0, 99, &known) }];
         assert_eq!(render(&plan(&rows, limits(8, 8), &StatePolicy::Plain)), "0@99+1**");
+    }
+
+    #[test]
+    fn drafts_are_read_with_the_token_that_they_follow() {
+        let (known, drafts): (Vec<TokenId>, _) = ((0..9).collect(), [7, 7, 7]);
+        let rows = [Counted { drafts: &drafts, ..row(0, 8, &known) }, row(1, 8, &known), row(2, 0, &known)];
+        assert_eq!(render(&plan(&rows, limits(10, 8), &StatePolicy::Plain)), "0@8+4** 1@8+1* 2@0+5");
+        let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
+        let state = StatePolicy::Encoded { codes, start: 10 };
+        assert_eq!(render(&plan(&rows[..1], limits(10, 8), &state)), "0@8+2**");
+        let cut = Counted { cut: Some(9), ..rows[0] };
+        assert_eq!(render(&plan(&[cut], limits(10, 8), &StatePolicy::Plain)), "0@8+1*");
     }
 
     #[test]

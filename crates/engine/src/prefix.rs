@@ -23,6 +23,8 @@ pub(crate) struct Namespace {
     pub(crate) adapters: AdapterSet,
     /// How they are kept, by its number in the engine's configuration.
     pub(crate) policy: usize,
+    /// Whether the rows' numbers show that they were verified in windows.
+    pub(crate) windows: bool,
 }
 
 /// The store.
@@ -208,7 +210,7 @@ mod tests {
     }
 
     fn base() -> Namespace {
-        Namespace { adapters: AdapterSet::BASE, policy: 0 }
+        Namespace { adapters: AdapterSet::BASE, policy: 0, windows: false }
     }
 
     fn store(bytes: usize) -> PrefixStore {

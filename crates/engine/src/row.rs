@@ -1,7 +1,10 @@
 //! One live row: its tokens, its text, its consumer.
 //!
 //! Invariants: `computed` tokens of `tokens` are in the row's slot; a sampled token is delivered before the row
-//! is planned again; what the consumer is told and what is counted come from the same call.
+//! is planned again; what the consumer is told and what is counted come from the same call. Drafts stand behind the tokens
+//! from the moment that a step is planned with them to its delivery.
+
+mod draft;
 
 use crate::{
     command::Submission,
@@ -18,12 +21,16 @@ use std::{
     time::Duration,
 };
 use tandem_contracts::{
-    execution::Execution,
+    execution::{Execution, Method},
     grammar::{Matcher, Progress},
     model::{AdapterSet, RowStep, Slot, Wanted},
-    request::{Failure, Outcome, Request, RequestId},
+    request::{Failure, Outcome, Request, RequestId, Usage},
     text::{Delta, TokenId},
 };
+use tandem_spec::{accept::Walk, depth::Chance};
+
+/// Why a row ends whose logits give no token.
+pub(crate) const NOT_NUMBERS: &str = "the model gave logits that are not numbers";
 
 /// A request that has a slot.
 #[derive(Debug)]
@@ -38,8 +45,18 @@ pub(crate) struct Row {
     pub(crate) execution: Arc<Execution>,
     request: Request,
     publisher: Publisher,
-    /// The prompt, then what has been sampled and delivered.
+    /// The prompt, what has been sampled and delivered, and drafts.
     tokens: Vec<TokenId>,
+    /// How many of them are drafts.
+    drafted: usize,
+    /// How likely proposals are right.
+    chance: Chance,
+    /// The first of proposals that were not tried.
+    untried: Option<TokenId>,
+    /// Tokens that whoever proposes has been told.
+    told: usize,
+    /// Whether numbers show how many tokens a step had.
+    windows_show: bool,
     /// How many of them are the prompt's.
     prompt: usize,
     computed: usize,
@@ -77,6 +94,11 @@ impl Row {
             request,
             publisher,
             tokens,
+            drafted: 0,
+            chance: Chance::default(),
+            untried: None,
+            told: 0,
+            windows_show: false,
             prompt,
             computed,
             open,
@@ -88,12 +110,23 @@ impl Row {
 
     /// Its prompt, then what has been sampled and delivered.
     pub(crate) fn tokens(&self) -> &[TokenId] {
-        &self.tokens
+        &self.tokens[..self.tokens.len() - self.drafted]
     }
 
     /// Which states stand for its own.
     pub(crate) fn space(&self) -> Namespace {
-        Namespace { adapters: AdapterSet::BASE, policy: self.policy }
+        let windows = self.windows_show && self.execution.method == Method::Speculative;
+        Namespace { adapters: AdapterSet::BASE, policy: self.policy, windows }
+    }
+
+    /// Notes whether numbers show how many tokens a step had.
+    pub(crate) fn windows_show(&mut self, show: bool) {
+        self.windows_show = show;
+    }
+
+    /// Whether it may begin with a stored state, and be stored.
+    pub(crate) fn reuses(&self) -> bool {
+        self.execution.prompt_cache || self.execution.method == Method::Speculative
     }
 
     /// Tokens that its slot holds.
@@ -151,7 +184,8 @@ impl Row {
         let boundary = self.boundary.map(|boundary| boundary.tokens);
         let cut = self.cut.into_iter().chain(boundary).filter(|cut| *cut > self.computed).min();
         let scored = self.is_scored() && self.computed < self.prompt;
-        Counted { slot: self.slot, computed: self.computed, known: &self.tokens, cut, scored }
+        let (known, drafts) = self.tokens.split_at(self.tokens.len() - self.drafted);
+        Counted { slot: self.slot, computed: self.computed, known, drafts, cut, scored }
     }
 
     /// What each row of logits of its part of a step is for. A row that a grammar binds has a set of ids for each place at
@@ -168,22 +202,27 @@ impl Row {
 
     /// The token at this position: a known one is scored, the next one is chosen.
     fn draw<'a>(&'a self, position: usize, sets: Option<&'a [Vec<u32>]>) -> Draw<'a> {
-        if let Some(&token) = self.tokens.get(position) {
-            return Draw { wish: Wish::Known(token), scored: self.request.scoring.prompt };
+        if let Some(&token) = self.tokens().get(position) {
+            return Draw { wish: Wish::Known(token), scored: self.request.scoring.prompt, after: None };
         }
+        let known = self.tokens().len();
+        // A step that follows one that nobody has read is for a token beyond; no host looks at it.
+        let draft = (position - known).min(self.drafted);
         let wish = Wish::Choose {
             sampling: &self.request.sampling,
-            history: &self.tokens,
-            index: self.sampled() as u64,
-            allowed: sets.map(|sets| sets.first().map_or(&[][..], Vec::as_slice)),
+            history: &self.tokens[..known + draft],
+            index: (self.sampled() + draft) as u64,
+            allowed: sets.map(|sets| sets.get(draft).map_or(&[][..], Vec::as_slice)),
         };
-        Draw { wish, scored: self.request.scoring.answer }
+        let after = self.tokens[..known + draft].last().copied().filter(|_| draft > 0);
+        Draw { wish, scored: self.request.scoring.answer, after }
     }
 
-    /// Hands out what binds the answer, if its part of a step chooses a token of it.
-    pub(crate) fn lend_grammar(&mut self, part: &RowStep) -> Option<Box<dyn Matcher>> {
+    /// Hands out what binds the answer, with the drafts, if its part of a step chooses a token of it.
+    pub(crate) fn lend_grammar(&mut self, part: &RowStep) -> Option<(Box<dyn Matcher>, Vec<TokenId>)> {
         let chooses = part.wanted != Wanted::None && part.position + part.tokens.len() == self.tokens.len();
-        self.request.grammar.take_if(|_| chooses)
+        let grammar = self.request.grammar.take_if(|_| chooses)?;
+        Some((grammar, self.tokens[self.tokens().len()..].to_vec()))
     }
 
     /// Takes it back, with the reason where it cannot be followed any more.
@@ -198,7 +237,7 @@ impl Row {
     }
 
     fn sampled(&self) -> usize {
-        self.tokens.len() - self.prompt
+        self.tokens().len() - self.prompt
     }
 
     /// Notes that the slot holds `count` tokens more. Returns how many of them were of the prompt.
@@ -214,9 +253,9 @@ impl Row {
         done - before
     }
 
-    /// Tokens that have been chosen, an end token among them.
-    pub(crate) fn completed(&self) -> usize {
-        self.publisher.usage.completion_tokens
+    /// What it has cost so far.
+    pub(crate) fn usage(&self) -> Usage {
+        self.publisher.usage
     }
 
     /// Takes what came of [`Self::draws`], of which the last is a token if all known ones are computed, and tells the
@@ -228,20 +267,65 @@ impl Row {
         context: usize,
         now: Duration,
     ) -> Option<Outcome> {
-        let chosen = if self.computed == self.tokens.len() { drawn.pop() } else { None };
+        let drafts = self.tokens.split_off(self.tokens().len());
+        self.drafted = 0;
+        let chosen = match self.computed == self.tokens.len() + drafts.len() {
+            true => drawn.split_off(drawn.len().saturating_sub(1 + drafts.len())),
+            false => Vec::new(),
+        };
         if !drawn.is_empty() {
             self.note(|publisher| publisher.prompt(drawn.into_iter().filter_map(|known| known.score), now));
         }
-        let chosen = chosen?;
+        if chosen.is_empty() {
+            return None;
+        }
         if self.request.max_tokens == 0 {
             return Some(Outcome::Length);
         }
-        // The matcher is the consumer's code: where it panics, only its own row fails.
-        let delivered = catch_unwind(AssertUnwindSafe(|| self.emit(chosen, context, now)));
-        delivered.unwrap_or_else(|payload| {
-            tracing::error!(id = %self.id, panic = panic_message(payload.as_ref()), "a stop matcher panicked");
-            Some(failed("the answer's text could not be processed"))
-        })
+        let delivered = self.deliver_window(&drafts, chosen, context, now);
+        // Drafts that were not chosen are the session's to forget.
+        self.computed = self.computed.min(delivered.kept);
+        delivered.outcome
+    }
+
+    /// Delivers what was chosen behind the pending token and behind each draft, as long as that is what was proposed. Choices
+    /// that are missing gave no token.
+    fn deliver_window(
+        &mut self,
+        drafts: &[TokenId],
+        chosen: Vec<Chosen>,
+        context: usize,
+        now: Duration,
+    ) -> Delivered {
+        let known = self.tokens.len();
+        let (mut walk, mut outcome) = (Walk::new(drafts), None);
+        if let Some((guess, first)) = self.untried.take().zip(chosen.first()) {
+            self.chance.learn(1, usize::from(guess == first.token));
+        }
+        for chosen in chosen {
+            if !walk.goes_on() {
+                break;
+            }
+            walk.take(chosen.token);
+            // The matcher is the consumer's code: where it panics, only its own row fails.
+            let emitted = catch_unwind(AssertUnwindSafe(|| self.emit(chosen, context, now)));
+            outcome = emitted.unwrap_or_else(|payload| {
+                tracing::error!(id = %self.id, panic = panic_message(payload.as_ref()), "a stop matcher panicked");
+                Some(failed("the answer's text could not be processed"))
+            });
+            if outcome.is_some() {
+                walk.stop();
+            }
+        }
+        if outcome.is_none() && walk.goes_on() {
+            // What the model thinks behind the last accepted draft is no choice.
+            outcome = Some(failed(NOT_NUMBERS));
+        }
+        let usage = &mut self.publisher.usage;
+        usage.drafted_tokens += drafts.len();
+        usage.accepted_tokens += walk.accepted();
+        self.chance.learn(drafts.len(), walk.accepted());
+        Delivered { outcome, kept: known - 1 + walk.kept(self.tokens.len() - known) }
     }
 
     fn emit(&mut self, Chosen { token, score }: Chosen, context: usize, now: Duration) -> Option<Outcome> {
@@ -302,6 +386,13 @@ impl Row {
         self.publisher.finish(outcome.clone());
         outcome
     }
+}
+
+/// What came of a window.
+struct Delivered {
+    outcome: Option<Outcome>,
+    /// Tokens that the row's slot is to hold.
+    kept: usize,
 }
 
 /// Tokens that a row may come to, whose prompt and answer have at most so many.

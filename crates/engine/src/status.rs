@@ -110,6 +110,10 @@ pub struct Metrics {
     pub cached_tokens: u64,
     /// Tokens sampled.
     pub completion_tokens: u64,
+    /// Tokens that were proposed and verified.
+    pub drafted_tokens: u64,
+    /// How many of them were chosen.
+    pub accepted_tokens: u64,
     /// Projected bytes of the rows' caches now.
     pub cache_bytes: usize,
     /// States kept for requests that begin alike.

@@ -51,6 +51,9 @@ impl Default for Chance {
 }
 
 impl Chance {
+    /// That of proposals that nothing else can follow.
+    pub const CERTAIN: Self = Self { accepted: 1.0, refused: 0.0 };
+
     /// Learns from a round in which so many proposals were compared with what was chosen, and so many of them were chosen.
     pub fn learn(&mut self, compared: usize, accepted: usize) {
         if compared == 0 {

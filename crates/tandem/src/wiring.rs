@@ -31,7 +31,8 @@ pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedMode
     let states = states(&files, arguments)?;
     let mut policies = states.iter().map(|(_, policy)| policy.clone());
     let state = policies.next().unwrap_or_default();
-    let config = Config { state, states: policies.collect(), ..config };
+    let drafting = arguments.proposals.drafting();
+    let config = Config { state, states: policies.collect(), drafting, ..config };
     let start = |count| engine(&files, arguments, Config { vocabulary: Some(count), ..config.clone() });
     // A GGUF file tells the size of its vocabulary, so that weights are loaded while the tokeniser is built.
     let early = vocabulary.as_ref().map(|vocabulary| start(vocabulary.tokens.len())).transpose()?;

@@ -65,7 +65,8 @@ impl Executor {
                 Ok(Admission::Never(bytes)) => self.turn_away(*submission, failed(self.too_large(bytes))),
                 Ok(Admission::Fits(bytes)) => {
                     self.projected = bytes;
-                    let row = Row::new(*submission, self.free_slot(), self.boundary(prompt, policy));
+                    let mut row = Row::new(*submission, self.free_slot(), self.boundary(prompt, policy));
+                    row.windows_show(!self.parts.device.traits().batch_invariant);
                     self.rows.push(row);
                 }
                 Ok(Admission::Wait) => {}

@@ -65,7 +65,7 @@ impl Executor {
 
     fn beginning(&mut self, index: usize) -> Beginning {
         let (older, younger) = self.rows.split_at(index);
-        if !younger[0].execution.prompt_cache || younger[0].is_scored() {
+        if !younger[0].reuses() || younger[0].is_scored() {
             return Beginning::Empty;
         }
         let (space, prompt) = (younger[0].space(), younger[0].tokens());
@@ -73,7 +73,7 @@ impl Executor {
         // The last token is computed in any case, as its logits are wanted.
         let most = prompt.len().saturating_sub(1);
         let trimmable = self.capabilities.trimmable;
-        let alike = |row: &&Row| !row.cancelled && row.execution.prompt_cache && row.space() == space;
+        let alike = |row: &&Row| !row.cancelled && row.reuses() && row.space() == space;
         let candidates = older.iter().enumerate().filter(|(_, row)| alike(row));
         let shared = candidates.map(|(index, row)| (common(row.tokens(), prompt).min(most), index, row));
         let usable = shared.filter(|(tokens, _, row)| trimmable || row.computed() <= *tokens);
@@ -146,7 +146,7 @@ impl Executor {
     /// Closes the slot of a row that leaves, and keeps its state where it ended well and somebody may go on from it.
     pub(super) fn let_go(&mut self, row: &Row, outcome: &Outcome) {
         let well = !matches!(outcome, Outcome::Failed(_)) && self.course < Course::Stopped;
-        let kept = row.execution.prompt_cache && self.prefix.wants(row.computed());
+        let kept = row.reuses() && self.prefix.wants(row.computed());
         if !(well && row.is_open() && kept) {
             return self.release(row.slot);
         }
@@ -169,7 +169,7 @@ impl Executor {
 
     /// Keeps the states of rows that have just come to the end of their prompts and could not be shortened to it later.
     pub(super) fn keep_boundaries(&mut self) {
-        let ready = self.rows.iter().filter(|row| row.execution.prompt_cache && row.is_at_boundary());
+        let ready = self.rows.iter().filter(|row| row.reuses() && row.is_at_boundary());
         let ready: Vec<Slot> = ready.map(|row| row.slot).collect();
         for from in ready {
             let to = self.free_slot();

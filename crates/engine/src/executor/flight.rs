@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A step begins before the one before it is read only while nothing else is to be done: every row has its last known token
-//! in it, the device chooses all their tokens, and nobody came, left or was cancelled. Otherwise that one is read and
+//! in it, the device chooses all their tokens, nothing proposes for one of them, and nobody came, left or was cancelled. Otherwise that one is read and
 //! delivered first. So a row that ends by a token that nobody could foresee has one token too many in its slot; rows whose
 //! end is a length are left out.
 //!
@@ -25,6 +25,7 @@ use crate::{
 };
 use std::time::Duration;
 use tandem_contracts::{
+    execution::Method,
     model::{RowStep, Slot, Step, TokenSource, Wanted},
     tensor::Tensor,
 };
@@ -135,7 +136,10 @@ impl Executor {
     fn may_lead(&self, step: &Step) -> bool {
         let able = self.parts.device.traits().deferred && self.capabilities.execution.registers;
         let decoding = |part: &RowStep| part.wanted == Wanted::Last;
-        able && step.rows.len() == self.rows.len() && step.rows.iter().all(decoding)
+        // Whatever proposes goes on from tokens that have been read.
+        let proposed = |row: &Row| row.execution.method == Method::Speculative;
+        let alone = step.rows.len() == self.rows.len() && !self.rows.iter().any(proposed);
+        able && alone && step.rows.iter().all(decoding)
     }
 
     /// Waits for a step, and reads what it gave.
@@ -164,8 +168,13 @@ impl Executor {
         self.metrics.times.sampling += now.saturating_sub(evaluated);
         if outcome.is_ok() {
             // What a step takes that begins before the one before it is read, is the time between the two.
-            let tokens = step.tokens().saturating_sub(load.decoding);
-            self.pace.note(Load { tokens, ..load }, now.saturating_sub(begun.max(self.read_at)));
+            let time = now.saturating_sub(begun.max(self.read_at));
+            let drafts: usize = self.rows.iter().map(Row::drafts).sum();
+            let tokens = step.tokens().saturating_sub(load.decoding + drafts);
+            self.pace.note(Load { tokens, ..load }, time);
+            if tokens == 0 {
+                self.note_round(&step, time);
+            }
         }
         self.read_at = now;
         Iteration { step, outcome }

@@ -9,6 +9,7 @@
 
 mod admission;
 mod beginning;
+mod draft;
 mod fault;
 mod flight;
 mod structure;
@@ -19,11 +20,12 @@ use crate::{
     pace::{Load, Pace},
     plan::{Limits, Turn, plan},
     prefix::PrefixStore,
-    row::{Row, failed},
-    sample::Choice,
+    row::{NOT_NUMBERS, Row, failed},
+    sample::{Choice, Chosen, NoChoice},
     status::{Metrics, Times},
     turn::Turns,
 };
+pub(crate) use draft::Drafting;
 use fault::{Fault, guard};
 use flight::Flight;
 use std::{
@@ -72,6 +74,7 @@ pub(crate) struct Executor {
     /// Cache bytes that the rows may take together, by projection; never more than the budget.
     projected: usize,
     prefix: PrefixStore,
+    drafting: Drafting,
     pace: Pace,
     turns: Turns,
     /// Whether the last step carried prompts and left decoding rows to the next one.
@@ -112,6 +115,7 @@ impl Executor {
     pub(crate) fn new(parts: Parts) -> Self {
         let capabilities = parts.session.capabilities().clone();
         let prefix = PrefixStore::new(parts.config.prefix);
+        let drafting = Drafting::new(parts.config.drafting.draft);
         Self {
             parts,
             prefix,
@@ -119,6 +123,7 @@ impl Executor {
             queue: BTreeMap::new(),
             rows: Vec::new(),
             projected: 0,
+            drafting,
             pace: Pace::default(),
             turns: Turns::default(),
             prompts_had_a_turn: false,
@@ -131,6 +136,18 @@ impl Executor {
             held: false,
             metrics: Metrics::default(),
         }
+    }
+
+    /// Takes proposals from elsewhere than it is configured.
+    #[cfg(test)]
+    pub(crate) fn provide(&mut self, drafting: Drafting) {
+        self.drafting = drafting;
+    }
+
+    /// Tries proposals only where they pay.
+    #[cfg(test)]
+    pub(crate) fn adapt(&mut self) {
+        self.parts.config.drafting.adaptive = true;
     }
 
     pub(crate) fn course(&self) -> Course {
@@ -247,6 +264,7 @@ impl Executor {
             return None;
         }
         let policy = self.turns.next(&self.groups())?;
+        self.propose(policy);
         let taking_part = self.rows.iter().filter(|row| row.is_open() && row.policy == policy);
         let counted: Vec<_> = taking_part.map(Row::counted).collect();
         let load = Load::of(&counted);
@@ -255,6 +273,7 @@ impl Executor {
         if step.rows.is_empty() {
             return None;
         }
+        self.settle_drafts(&step);
         self.prompts_had_a_turn = limits.turn == Turn::Prompts;
         Some(self.begin(step, load, None))
     }
@@ -298,24 +317,38 @@ impl Executor {
         let mut choices = choices.into_iter();
         let mut sound = sound.into_iter();
         let mut ended: BTreeMap<Slot, Outcome> = BTreeMap::new();
+        let mut excess = Vec::new();
         for part in &step.rows {
             let unsound = sound.next() == Some(false);
             let wanted = part.wanted.count(part.tokens.len());
-            let drawn: Vec<Choice> = choices.by_ref().take(wanted).collect();
+            let drawn = choices.by_ref().take(wanted).filter(|choice| *choice != Err(NoChoice::Passed));
+            let drawn: Vec<Choice> = drawn.collect();
             let Some(row) = self.rows.iter_mut().find(|row| row.slot == part.slot) else { continue };
             self.metrics.prompt_tokens += row.advance(part.tokens.len(), now) as u64;
-            let before = row.completed();
-            let broken = row.grammar_failure();
-            let outcome = match drawn.into_iter().collect::<std::result::Result<Vec<_>, _>>() {
-                _ if broken.is_some() => broken.map(Outcome::Failed),
+            let (before, held, window) = (row.usage(), row.computed(), row.drafts() > 0);
+            let lost = row.grammar_failure();
+            let given = drawn.len();
+            let drawn: Vec<Chosen> = drawn.into_iter().map_while(std::result::Result::ok).collect();
+            let broken = drawn.len() < given;
+            let outcome = match drawn.len() {
+                _ if lost.is_some() => lost.map(Outcome::Failed),
                 _ if unsound => Some(failed("the model gave keys or values that are not numbers")),
-                Err(_) => Some(failed("the model gave logits that are not numbers")),
-                Ok(drawn) if drawn.len() < wanted => Some(failed("the model gave no logits")),
-                Ok(drawn) => row.deliver(drawn, self.capabilities.context, now),
+                0 if broken => Some(failed(NOT_NUMBERS)),
+                count if count < wanted && !window => {
+                    Some(failed(if broken { NOT_NUMBERS } else { "the model gave no logits" }))
+                }
+                _ => row.deliver(drawn, self.capabilities.context, now),
             };
-            self.metrics.completion_tokens += (row.completed() - before) as u64;
+            let after = row.usage();
+            self.metrics.completion_tokens += (after.completion_tokens - before.completion_tokens) as u64;
+            self.metrics.drafted_tokens += (after.drafted_tokens - before.drafted_tokens) as u64;
+            self.metrics.accepted_tokens += (after.accepted_tokens - before.accepted_tokens) as u64;
+            if row.computed() < held {
+                excess.push((row.slot, row.computed()));
+            }
             ended.extend(outcome.map(|outcome| (part.slot, outcome)));
         }
+        self.take_back(excess, &mut ended);
         self.retire(|row| ended.remove(&row.slot).or(row.cancelled.then_some(Outcome::Cancelled)));
         self.keep_boundaries();
         self.make_room();
@@ -342,6 +375,7 @@ impl Executor {
                 continue;
             };
             ended = true;
+            self.drafting.close(row.slot);
             self.let_go(&row, &outcome);
             let outcome = row.finish(outcome, self.parts.clock.now());
             self.metrics.outcomes.count(&outcome);

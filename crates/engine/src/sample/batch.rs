@@ -8,7 +8,7 @@
 //!
 //! Invariant: nothing is evaluated here; [`Picks::tensors`] names what the iteration's one evaluation must include.
 
-use super::chain::{Chosen, Draw, NotNumbers, Wish, choose, is_choosable};
+use super::chain::{Chosen, Draw, NoChoice, Wish, choose, is_choosable};
 use tandem_contracts::{
     tensor::{Error, Result, Tensor},
     text::TokenId,
@@ -28,7 +28,7 @@ impl Draw<'_> {
 }
 
 /// A row's token, or that its logits give none.
-pub(crate) type Choice = std::result::Result<Chosen, NotNumbers>;
+pub(crate) type Choice = std::result::Result<Chosen, NoChoice>;
 
 /// Choices that wait for evaluation.
 #[derive(Debug)]
@@ -106,18 +106,26 @@ impl Picks {
         let mut on_host = logits.chunks_exact_mut(width.max(1));
         let missing = || Error::shape("sample", "the device gave fewer rows than were asked for");
         let mut draws = draws.into_iter();
+        let mut last = None;
         let choose_one = |on_device: bool| {
             if on_device {
                 let (token, maximum) = best.next().ok_or_else(missing)?;
                 let chosen = Chosen { token: token as TokenId, score: None };
-                Ok(if is_choosable(maximum) { Ok(chosen) } else { Err(NotNumbers) })
+                Ok(if is_choosable(maximum) { Ok(chosen) } else { Err(NoChoice::NotNumbers) })
             } else {
                 let (row, draw) = on_host.next().zip(draws.next()).ok_or_else(missing)?;
-                Ok(choose(row, &draw))
+                let choice = if passed(&draw, last) { Err(NoChoice::Passed) } else { choose(row, &draw) };
+                last = choice.as_ref().ok().map(|chosen| chosen.token);
+                Ok(choice)
             }
         };
         self.on_device.into_iter().map(choose_one).collect()
     }
+}
+
+/// Whether a draw follows a draft that was not chosen, so that what it would choose is not looked for.
+fn passed(draw: &Draw<'_>, last: Option<TokenId>) -> bool {
+    draw.after.is_some() && draw.after != last
 }
 
 /// The rows of logits that are chosen on the device, or the others; `None` when there are none.
@@ -161,7 +169,7 @@ mod tests {
         fn draw(&self) -> Draw<'_> {
             let sampling = &self.sampling;
             let wish = Wish::Choose { sampling, history: &[3, 4], index: 5, allowed: None };
-            Draw { wish: self.known.map_or(wish, Wish::Known), scored: self.scored }
+            Draw { wish: self.known.map_or(wish, Wish::Known), scored: self.scored, after: None }
         }
     }
 
@@ -226,7 +234,7 @@ mod tests {
         assert_eq!(rows.map(|row| row.draw().is_on_device()), [true, false, false, false, false]);
         let sampling = Sampling::greedy();
         let wish = Wish::Choose { sampling: &sampling, history: &[], index: 0, allowed: Some(&[1]) };
-        assert!(!Draw { wish, scored: None }.is_on_device());
+        assert!(!Draw { wish, scored: None, after: None }.is_on_device());
     }
 
     #[test]
@@ -237,6 +245,21 @@ mod tests {
             choices.into_iter().map(|choice| choice.map(|chosen| chosen.token)).collect::<Vec<_>>()
         });
         assert_eq!(tokens.ok(), Some(vec![Ok(1), Ok(0)]));
+    }
+
+    #[test]
+    fn what_follows_a_draft_that_was_not_chosen_is_passed_over() -> Result<()> {
+        let device: Device = Fake::open();
+        let sampling = Sampling { temperature: 1e-6, ..Sampling::default() };
+        let wish = Wish::Choose { sampling: &sampling, history: &[3], index: 0, allowed: None };
+        let draws = [None, Some(1), Some(1), Some(1), None].map(|after| Draw { wish, scored: None, after });
+        let logits = [[0.0, 9.0], [0.0, 9.0], [9.0, 0.0], [0.0, 9.0], [0.0, 9.0]];
+        let tensor = device.upload_f32(&logits.concat(), &[5, 2])?;
+        let picks = Picks::new(&tensor, &draws, 2)?;
+        device.eval(&picks.tensors().collect::<Vec<_>>())?;
+        let tokens = picks.read(draws)?.into_iter().map(|choice| choice.map(|chosen| chosen.token));
+        assert!(tokens.eq([Ok(1), Ok(1), Ok(0), Err(NoChoice::Passed), Ok(1)]));
+        Ok(())
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Draw<'a> {
     pub(crate) wish: Wish<'a>,
     /// How many likely tokens the token's log-probability comes with; `None` asks for no log-probability.
     pub(crate) scored: Option<usize>,
+    /// The token that the draw before must have chosen; otherwise this one means nothing.
+    pub(crate) after: Option<TokenId>,
 }
 
 /// Where a token comes from.
@@ -52,25 +54,32 @@ pub(crate) struct Chosen {
     pub(crate) score: Option<Score>,
 }
 
-/// The logits choose nothing: one is NaN or positive infinity, or all are negative infinity.
+/// Why logits choose nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotNumbers;
+pub(crate) enum NoChoice {
+    /// One is NaN or positive infinity, or all are negative infinity.
+    NotNumbers,
+    /// They follow a draft that was not chosen.
+    Passed,
+}
 
 /// Chooses a row's token from its logits, which the processors change in place.
-pub(super) fn choose(logits: &mut [f32], draw: &Draw<'_>) -> Result<Chosen, NotNumbers> {
+pub(super) fn choose(logits: &mut [f32], draw: &Draw<'_>) -> Result<Chosen, NoChoice> {
     if let Wish::Choose { sampling, history, allowed, .. } = draw.wish {
         process(logits, sampling, history, allowed);
     }
     let best = maximum(logits)?;
     let token = match draw.wish {
         Wish::Known(token) => token,
-        Wish::Choose { sampling, .. } if sampling.is_greedy() => {
-            logits.iter().position(|&logit| logit == best).map(|id| id as TokenId).ok_or(NotNumbers)?
-        }
+        Wish::Choose { sampling, .. } if sampling.is_greedy() => logits
+            .iter()
+            .position(|&logit| logit == best)
+            .map(|id| id as TokenId)
+            .ok_or(NoChoice::NotNumbers)?,
         Wish::Choose { sampling, index, .. } => {
             let numbers =
                 [Purpose::Draw, Purpose::Exclude].map(|purpose| uniform(sampling.seed, index, purpose));
-            sample(logits, best, sampling, numbers).ok_or(NotNumbers)?
+            sample(logits, best, sampling, numbers).ok_or(NoChoice::NotNumbers)?
         }
     };
     Ok(Chosen { token, score: draw.scored.map(|top| score(logits, best, token, top)) })
@@ -81,10 +90,14 @@ pub(super) fn is_choosable(maximum: f32) -> bool {
     maximum.is_finite()
 }
 
-fn maximum(logits: &[f32]) -> Result<f32, NotNumbers> {
+fn maximum(logits: &[f32]) -> Result<f32, NoChoice> {
     // `f32::max` passes over NaN, so NaN is looked for by itself.
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    if is_choosable(best) && !logits.iter().any(|logit| logit.is_nan()) { Ok(best) } else { Err(NotNumbers) }
+    if is_choosable(best) && !logits.iter().any(|logit| logit.is_nan()) {
+        Ok(best)
+    } else {
+        Err(NoChoice::NotNumbers)
+    }
 }
 
 /// Filters and draws, given the uniform numbers of the draw and of XTC.

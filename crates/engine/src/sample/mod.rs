@@ -27,4 +27,4 @@ mod score;
 mod uniform;
 
 pub(crate) use batch::{Choice, Picks};
-pub(crate) use chain::{Chosen, Draw, Wish};
+pub(crate) use chain::{Chosen, Draw, NoChoice, Wish};

@@ -2,6 +2,7 @@
 
 mod beginning;
 mod delivery;
+mod draft;
 mod fault;
 mod flight;
 mod rig;

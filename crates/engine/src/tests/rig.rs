@@ -127,8 +127,8 @@ impl Rig {
         let control = Arc::new(control);
         let clock = Hand::default();
         let session = Box::new(Scripted::new(&device, Arc::clone(&control)));
-        let mounted = Mounted { grammar: true, ..Mounted::default() };
-        let binding = Binding::probe(session.as_ref(), &config, mounted).expect("nothing needs much");
+        let mounted = Mounted::of(&config);
+        let binding = Binding::probe(session.as_ref(), &config, mounted).expect("windows can be verified");
         let idle_timeout = config.idle_timeout;
         let policies = config.policies().cloned().collect();
         let parts = Parts { device, session, config, clock: Box::new(clock.clone()) };

@@ -9,7 +9,9 @@ use std::{
 };
 use tandem_contracts::{
     execution::ModelFacts,
-    model::{Capabilities, RowState, RowStep, Session, Slot, StatePolicy, Step, Stepped, TokenSource},
+    model::{
+        Capabilities, RowState, RowStep, Session, Slot, StatePolicy, Step, Stepped, TokenSource, Wanted,
+    },
     tensor::{Device, Dtype, Error, ErrorKind, Result, Tensor},
     text::TokenId,
 };
@@ -58,6 +60,7 @@ pub(crate) struct Script {
     pub(crate) at_open: Option<Trouble>,
     pub(crate) at_close: Option<Trouble>,
     pub(crate) at_fork: Option<Trouble>,
+    pub(crate) at_trim: Option<Trouble>,
     /// The step of this number gives a value that cannot be evaluated.
     pub(crate) at_evaluation: Option<usize>,
     /// Called at the beginning of every step with its number.
@@ -178,13 +181,15 @@ pub(crate) struct Scripted {
     policies: BTreeMap<Slot, StatePolicy>,
     /// What slots have sampled, as the last step said, until the next one.
     register: BTreeMap<Slot, TokenId>,
+    /// Rows of the last step that may be shortened into it as long as nothing else is asked, with their tokens before it.
+    window: BTreeMap<Slot, usize>,
     control: Arc<Control>,
 }
 
 impl Scripted {
     pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
         let script = control.script();
-        let execution = ModelFacts { registers: script.registers, ..ModelFacts::default() };
+        let execution = ModelFacts { registers: script.registers, verifies: true, ..ModelFacts::default() };
         let trimmable = script.trimmable;
         drop(script);
         let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable, execution };
@@ -194,6 +199,7 @@ impl Scripted {
             rows: BTreeMap::new(),
             policies: BTreeMap::new(),
             register: BTreeMap::new(),
+            window: BTreeMap::new(),
             control,
         }
     }
@@ -280,6 +286,7 @@ impl Session for Scripted {
             state.into_any().downcast::<State>().expect("a state of this session").tokens
         });
         assert!(self.rows.insert(slot, tokens).is_none(), "the slot is open");
+        self.window.clear();
         self.policies.insert(slot, policy.clone());
         self.control.script().opened += 1;
         Ok(())
@@ -288,6 +295,7 @@ impl Session for Scripted {
     fn close(&mut self, slot: Slot) -> Result<Box<dyn RowState>> {
         let trouble = self.control.script().at_close.take();
         trouble.map_or(Ok(()), |trouble| trouble.strike("close"))?;
+        self.window.clear();
         let tokens = self.rows.remove(&slot);
         let tokens = tokens.ok_or_else(|| Error::new(ErrorKind::State, "close", "the slot is not open"))?;
         self.control.script().closed += 1;
@@ -312,6 +320,7 @@ impl Session for Scripted {
     fn fork(&mut self, from: Slot, to: Slot) -> Result<()> {
         let trouble = self.control.script().at_fork.take();
         trouble.map_or(Ok(()), |trouble| trouble.strike("fork"))?;
+        self.window.clear();
         let tokens = self.rows.get(&from).cloned();
         let tokens = tokens.ok_or_else(|| Error::new(ErrorKind::State, "fork", "the slot is not open"))?;
         assert!(self.rows.insert(to, tokens).is_none(), "the slot is open");
@@ -322,9 +331,12 @@ impl Session for Scripted {
     }
 
     fn trim(&mut self, slot: Slot, tokens: usize) -> Result<()> {
+        let trouble = self.control.script().at_trim.take();
+        trouble.map_or(Ok(()), |trouble| trouble.strike("trim"))?;
+        let window = self.window.get(&slot).is_some_and(|before| *before <= tokens);
         let held = self.rows.get_mut(&slot);
         let held = held.ok_or_else(|| Error::new(ErrorKind::State, "trim", "the slot is not open"))?;
-        if !self.capabilities.trimmable && tokens < held.len() {
+        if !self.capabilities.trimmable && !window && tokens < held.len() {
             return Err(Error::new(ErrorKind::Unsupported, "trim", "rows cannot be shortened"));
         }
         held.truncate(tokens);
@@ -358,6 +370,8 @@ impl Session for Scripted {
         let sound = self.sound(&rows)?;
         self.rows.extend(rows);
         self.register.clear();
+        let windows = step.rows.iter().filter(|row| row.wanted == Wanted::All && row.tokens.len() > 1);
+        self.window = windows.map(|row| (row.slot, row.position)).collect();
         let logits = (count > 0).then(|| self.device.upload_f32(&wanted, &[count, WIDTH])).transpose()?;
         Ok(Stepped { logits, touched, sound })
     }

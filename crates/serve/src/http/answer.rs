@@ -225,6 +225,8 @@ impl Answer {
 
     fn count(&mut self, row: usize, usage: Usage) {
         self.usage.completion_tokens += usage.completion_tokens;
+        self.usage.drafted_tokens += usage.drafted_tokens;
+        self.usage.accepted_tokens += usage.accepted_tokens;
         if row.is_multiple_of(self.choices) {
             self.usage.prompt_tokens += usage.prompt_tokens;
             self.usage.cached_tokens += usage.cached_tokens;
@@ -233,14 +235,21 @@ impl Answer {
 
     /// Token counts of the rows that have ended, as they stand on the wire.
     pub(crate) fn usage(&self) -> Value {
-        let Usage { prompt_tokens, cached_tokens, completion_tokens } = self.usage;
-        json!({
+        let Usage { prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens } =
+            self.usage;
+        let mut usage = json!({
             "prompt_tokens": prompt_tokens,
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
             "prompt_tokens_details": {"cached_tokens": cached_tokens},
             "completion_tokens_details": {"reasoning_tokens": 0},
-        })
+        });
+        if drafted_tokens > 0 {
+            usage["tandem"] = json!({
+                "method": "speculative", "drafted_tokens": drafted_tokens, "accepted_tokens": accepted_tokens,
+            });
+        }
+        usage
     }
 
     /// Waits for the end of every row.

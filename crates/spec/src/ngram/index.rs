@@ -34,6 +34,16 @@ impl Index {
         &self.history
     }
 
+    /// Makes room for so many tokens more, so that tables do not grow while rows decode.
+    pub(crate) fn reserve(&mut self, tokens: usize) {
+        self.history.reserve(tokens);
+        let Self { history, lengths, tables, hasher } = self;
+        for (length, table) in lengths.clone().zip(tables) {
+            table
+                .reserve(tokens, |&known| hasher.hash_one(&history[known as usize..known as usize + length]));
+        }
+    }
+
     pub(crate) fn push(&mut self, token: TokenId) {
         self.history.push(token);
         let Self { history, lengths, tables, hasher } = self;

@@ -10,6 +10,9 @@ use index::Index;
 use std::collections::BTreeMap;
 use tandem_contracts::{model::Slot, text::TokenId};
 
+/// Tokens of an answer for which there is room from the start.
+const ROOM: usize = 4096;
+
 /// Lengths of the runs that are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs {
@@ -42,6 +45,7 @@ impl Past {
     /// A row's history so far.
     pub fn new(runs: Runs, history: &[TokenId]) -> Self {
         let mut past = Self { runs, index: Index::new(runs.shortest..=runs.longest) };
+        past.index.reserve(history.len() + ROOM);
         past.extend(history);
         past
     }

@@ -4,12 +4,14 @@
 //! what it means. Nothing below reads the environment.
 
 mod choice;
+mod draft;
 mod kv;
 mod quantize;
 mod sharing;
 
 pub(crate) use choice::Choice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use draft::Proposals;
 pub(crate) use kv::{KvLayout, KvQuant};
 pub(crate) use quantize::Quantize;
 pub(crate) use sharing::Sharing;
@@ -91,6 +93,10 @@ pub(crate) struct Model {
     /// [default: no limit].
     #[arg(long, value_name = "N", env = "TANDEM_KV_POOL", value_parser = clap::value_parser!(u32).range(1..))]
     pub kv_pool: Option<u32>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub proposals: Proposals,
 }
 
 /// First tokens that a row of bounded size never forgets: attention leans on them.

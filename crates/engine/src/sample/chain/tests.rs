@@ -154,9 +154,9 @@ fn parameters() -> impl Strategy<Value = Sampling> {
 }
 
 /// The choice number `index` of a row without a history.
-fn chosen(logits: &[f32], sampling: &Sampling, index: u64) -> Result<TokenId, NotNumbers> {
+fn chosen(logits: &[f32], sampling: &Sampling, index: u64) -> Result<TokenId, NoChoice> {
     let wish = Wish::Choose { sampling, history: &[], index, allowed: None };
-    choose(&mut logits.to_vec(), &Draw { wish, scored: None }).map(|chosen| chosen.token)
+    choose(&mut logits.to_vec(), &Draw { wish, scored: None, after: None }).map(|chosen| chosen.token)
 }
 
 proptest! {
@@ -232,7 +232,7 @@ fn greedy_rows_take_the_best_that_processors_leave() {
     let sampling = Sampling { presence, top_p: 0.1, ..Sampling::greedy() };
     let choose = |history: &[TokenId], allowed| {
         let wish = Wish::Choose { sampling: &sampling, history, index: 0, allowed };
-        let chosen = choose(&mut [3.0, 2.0, 2.0, -1.0], &Draw { wish, scored: Some(2) })?;
+        let chosen = choose(&mut [3.0, 2.0, 2.0, -1.0], &Draw { wish, scored: Some(2), after: None })?;
         let top: Vec<TokenId> = chosen.score.iter().flat_map(|score| &score.top).map(|it| it.0).collect();
         Ok((chosen.token, top))
     };
@@ -240,12 +240,12 @@ fn greedy_rows_take_the_best_that_processors_leave() {
     assert_eq!(choose(&[0, 1], None), Ok((2, vec![2, 0])));
     // Ids 1 and 3 are allowed.
     assert_eq!(choose(&[0], Some(&[0b1010])), Ok((1, vec![1, 3])));
-    assert_eq!(choose(&[0], Some(&[])), Err(NotNumbers));
+    assert_eq!(choose(&[0], Some(&[])), Err(NoChoice::NotNumbers));
 }
 
 #[test]
 fn a_known_token_is_scored_by_the_logits_as_they_are() {
-    let draw = Draw { wish: Wish::Known(1), scored: Some(1) };
+    let draw = Draw { wish: Wish::Known(1), scored: Some(1), after: None };
     let scored = choose(&mut [2.0_f32.ln(), 1.0_f32.ln(), 1.0_f32.ln()], &draw).expect("numbers");
     let score = scored.score.expect("a score");
     assert_eq!((scored.token, score.top[0].0), (1, 0));
@@ -256,7 +256,7 @@ fn a_known_token_is_scored_by_the_logits_as_they_are() {
 #[test]
 fn logits_without_a_choice_are_refused() {
     for bad in [vec![0.0, f32::NAN], vec![f32::INFINITY, 0.0], vec![f32::NEG_INFINITY; 3], vec![]] {
-        assert_eq!(chosen(&bad, &Sampling::greedy(), 0), Err(NotNumbers), "{bad:?}");
-        assert_eq!(chosen(&bad, &Sampling::default(), 0), Err(NotNumbers), "{bad:?}");
+        assert_eq!(chosen(&bad, &Sampling::greedy(), 0), Err(NoChoice::NotNumbers), "{bad:?}");
+        assert_eq!(chosen(&bad, &Sampling::default(), 0), Err(NoChoice::NotNumbers), "{bad:?}");
     }
 }
