@@ -95,7 +95,7 @@ impl Function for Silu {
 }
 
 /// `sqrt(2 / pi)`.
-const FRAC_SQRT_2_SQRT_PI: f32 = 0.797_884_56;
+const FRAC_SQRT_2_SQRT_PI: f32 = 0.797_884_6;
 
 struct GeluTanh;
 
