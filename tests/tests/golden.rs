@@ -36,6 +36,7 @@ macro_rules! goldens {
             #[test] fn gguf_file() { super::hold_gguf(super::Backend::Fake, "llama", "llama.gguf"); }
             #[test] fn gguf_file_of_gemma3() { super::hold_gguf(super::Backend::Fake, "gemma3_tied", "gemma3.gguf"); }
             #[test] fn gguf_file_of_qwen2() { super::hold_gguf(super::Backend::Fake, "qwen2", "qwen2.gguf"); }
+            #[test] fn gguf_file_of_qwen3() { super::hold_gguf(super::Backend::Fake, "qwen3", "qwen3.gguf"); }
         }
 
         mod cpu {
@@ -43,6 +44,7 @@ macro_rules! goldens {
             #[test] fn gguf_file() { super::hold_gguf(super::Backend::Cpu, "llama", "llama.gguf"); }
             #[test] fn gguf_file_of_gemma3() { super::hold_gguf(super::Backend::Cpu, "gemma3_tied", "gemma3.gguf"); }
             #[test] fn gguf_file_of_qwen2() { super::hold_gguf(super::Backend::Cpu, "qwen2", "qwen2.gguf"); }
+            #[test] fn gguf_file_of_qwen3() { super::hold_gguf(super::Backend::Cpu, "qwen3", "qwen3.gguf"); }
         }
 
         #[cfg(feature = "mlx")]
@@ -51,6 +53,7 @@ macro_rules! goldens {
             #[test] fn gguf_file() { super::hold_gguf(super::Backend::Mlx, "llama", "llama.gguf"); }
             #[test] fn gguf_file_of_gemma3() { super::hold_gguf(super::Backend::Mlx, "gemma3_tied", "gemma3.gguf"); }
             #[test] fn gguf_file_of_qwen2() { super::hold_gguf(super::Backend::Mlx, "qwen2", "qwen2.gguf"); }
+            #[test] fn gguf_file_of_qwen3() { super::hold_gguf(super::Backend::Mlx, "qwen3", "qwen3.gguf"); }
         }
     };
 }
@@ -83,6 +86,8 @@ goldens! {
     values_of_keys: "gemma4",
     affine_4_bits_in_large_groups: "llama_wide-q4g128",
     affine_6_bits: "qwen3_wide-q6g64",
+    affine_8_bits_in_groups_of_64: "qwen2-q8g64",
+    affine_8_bits_in_large_groups: "llama_wide-q8g128",
     bounded_scores: "gemma2",
     two_rotary_bases: "gemma3_text",
     two_rotary_bases_and_a_tied_head: "gemma3_tied",

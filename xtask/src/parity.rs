@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Also write the table's figures to this file, and the whole answers of real weights.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Make the goldens anew with mlx-lm, here or else in a temporary folder, and say what changed.
+    /// Make the goldens (trimmed ones) anew with mlx-lm, here or else in a temporary folder, and say what changed.
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with_all = ["backend", "cache"])]
     regen: Option<Option<PathBuf>>,
     /// Put what was made anew in the place of the old.
