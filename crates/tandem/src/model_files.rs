@@ -33,6 +33,7 @@ struct Mapped {
 
 impl Mapped {
     fn open(path: &Path) -> Result<Self> {
+        require_file(path, &fs::metadata(path).map_err(|error| Error::file(path, error))?)?;
         let file = fs::File::open(path).map_err(|error| Error::file(path, error))?;
         // SAFETY: the mapping is read-only. A program that truncates the file while we read would end this process
         // with a signal, as with every program that maps its input; nothing is written through it.
@@ -215,6 +216,14 @@ impl Folder {
     }
 }
 
+/// A pipe would wait for a writer, and a device may never end.
+fn require_file(path: &Path, metadata: &fs::Metadata) -> Result<()> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    Err(Error::new(format!("{}: is no regular file", path.display())))
+}
+
 /// A small file's bytes, or `None` where there is no such file.
 fn optional(path: &Path) -> Result<Option<Vec<u8>>> {
     match fs::metadata(path) {
@@ -225,6 +234,9 @@ fn optional(path: &Path) -> Result<Option<Vec<u8>>> {
             path.display(),
             metadata.len()
         ))),
-        Ok(_) => fs::read(path).map(Some).map_err(|error| Error::file(path, error)),
+        Ok(metadata) => {
+            require_file(path, &metadata)?;
+            fs::read(path).map(Some).map_err(|error| Error::file(path, error))
+        }
     }
 }
