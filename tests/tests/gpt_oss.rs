@@ -188,5 +188,5 @@ fn shapes_that_lie_are_refused_by_file_and_tensor() {
     let (config, mut tensors) = authors();
     tensors.remove(&format!("{path}.down_proj_scales")).unwrap();
     let refused = logits(Backend::Fake, &(config, tensors)).unwrap_err();
-    assert_eq!(refused, format!("tensor {path}.down_proj_scales: is not in the files"));
+    assert_eq!(refused, format!("model.safetensors: tensor {path}.down_proj_scales: is not there"));
 }

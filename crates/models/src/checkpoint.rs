@@ -132,7 +132,7 @@ impl<'a> Checkpoint<'a> {
     fn of_gguf(gguf: Gguf<'a>) -> Result<Self> {
         let config = Config::from_gguf(&gguf)?;
         let name = gguf.value("general.name").and_then(Value::as_text).map(str::to_owned);
-        let weights = Weights::gguf(gguf, config.heads, config.shared_heads);
+        let weights = Weights::gguf(gguf, config.heads, config.shared_heads)?;
         Ok(Self { config, weights, vocabulary: None, name })
     }
 

@@ -51,6 +51,19 @@ impl Error {
         Self::new(ErrorKind::Unsupported, message)
     }
 
+    /// A tensor whose name, or what it is translated to, another tensor has.
+    pub(crate) fn twice(name: &str, translated: &str) -> Self {
+        let message = format!("is there twice, also as: {}", printable(translated));
+        Self::new(ErrorKind::Tensor, message).of_tensor(name)
+    }
+
+    /// Says which part of a tensor it is about.
+    #[must_use]
+    pub(crate) fn about(mut self, part: &str) -> Self {
+        self.0.message = format!("{part}: {}", self.0.message);
+        self
+    }
+
     /// Names the file, unless one is named already.
     #[must_use]
     pub(crate) fn in_file(mut self, file: &str) -> Self {

@@ -120,7 +120,7 @@ impl Numbers<'_> {
         match self.gguf.value(&format!("{}.{name}", self.architecture))? {
             Metadata::Unsigned(value) => Some(json!(value)),
             Metadata::Signed(value) => Some(json!(value)),
-            Metadata::Float(value) => Some(json!(value)),
+            Metadata::Float(value) if value.is_finite() => Some(json!(value)),
             _ => Some(json!("a value that is no number")),
         }
     }

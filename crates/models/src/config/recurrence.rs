@@ -6,8 +6,11 @@
 use super::{MOST, field::Fields, missing};
 use crate::error::{Error, Result};
 
-/// Widest head and longest convolution of such a layer. A state is a matrix for each head, so that this bounds a row.
+/// Widest head and longest convolution of such a layer.
 const WIDEST: u64 = 1 << 12;
+
+/// Most elements of a layer's state, a matrix for each head: 64 MiB in f32, for each row. Models have up to 2 M of them.
+const MOST_CARRIED: usize = 1 << 24;
 
 /// What the layers carry that have no attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +88,7 @@ impl DeltaConfig {
             taps: extent(fields, "linear_conv_kernel_dim")?,
         };
         require_shared("linear_num_value_heads", config.value_heads, config.key_heads)?;
+        require_small(config.value_heads, config.value_width, config.key_width)?;
         Ok(config)
     }
 
@@ -120,6 +124,7 @@ impl SpaceConfig {
             steps: read_steps(fields)?,
         };
         require_shared("num_heads", config.heads, config.groups)?;
+        require_small(config.heads, config.width, config.state)?;
         Ok(config)
     }
 
@@ -148,6 +153,15 @@ fn require_shared(key: &str, heads: usize, shared: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!("{key} must be a multiple of {shared}, got: {heads}")))
+}
+
+fn require_small(heads: usize, width: usize, state: usize) -> Result<()> {
+    let elements = heads.saturating_mul(width).saturating_mul(state);
+    if elements <= MOST_CARRIED {
+        return Ok(());
+    }
+    let message = format!("a layer's state may have up to {MOST_CARRIED} elements, got: {elements}");
+    Err(Error::config(message))
 }
 
 /// `time_step_limit`: two numbers, of which the second may be Python's `Infinity`.
@@ -194,6 +208,10 @@ mod tests {
     fn extents_that_cannot_be_are_refused() {
         for (fields, expected) in [
             (json!({ "n_groups": 4 }), "num_heads must be a multiple of 4, got: 6"),
+            (
+                json!({ "head_dim": 4096, "state_size": 4096 }),
+                "a layer's state may have up to 16777216 elements, got: 100663296",
+            ),
             (json!({ "conv_kernel": null }), "the configuration lacks: conv_kernel"),
             (json!({ "state_size": 5000 }), "state_size must be a whole number from 1 to 4096, got: 5000"),
             (

@@ -137,12 +137,14 @@ impl RopeConfig {
         }
         let pairs = width / 2;
         let plain = |pair: usize| self.base.powf(-2.0 * pair as f64 / width as f64);
-        if let Scaling::Divisors { divisors, .. } = &self.scaling
-            && (divisors.len() != pairs || divisors.iter().any(|it| !(it.is_finite() && *it > 0.0)))
-        {
-            let message =
-                format!("rotary divisors must be {pairs} numbers above 0, there are: {}", divisors.len());
-            return Err(Error::config(message));
+        if let Scaling::Divisors { divisors, .. } = &self.scaling {
+            if divisors.len() != pairs {
+                let message = format!("there must be {pairs} rotary divisors, there are: {}", divisors.len());
+                return Err(Error::config(message));
+            }
+            if let Some(bad) = divisors.iter().find(|it| !(it.is_finite() && **it > 0.0)) {
+                return Err(Error::config(format!("rotary divisors must be finite and above 0, got: {bad}")));
+            }
         }
         let scaled = |pair: usize| {
             let frequency = plain(pair);

@@ -39,7 +39,7 @@ impl Decoder {
         let head_weight = format!("{}.weight", declaration.head);
         let tied = config.tied.unwrap_or_else(|| !loader.weights.contains(&head_weight));
         loader.weights.discard(|name| {
-            declaration.unneeded.iter().any(|part| name.contains(part)) || (tied && name == head_weight)
+            declaration.unneeded.iter().any(|part| names(name, part)) || (tied && name == head_weight)
         });
         let embedding = loader.linear(&declaration.embedding, config.vocabulary, config.hidden)?;
         let inputs = declaration.inputs.as_ref();
@@ -97,4 +97,9 @@ impl Decoder {
         let logits = device.unary(Unary::Tanh, device.binary(Binary::Divide, logits, &cap)?)?;
         device.binary(Binary::Multiply, logits, &cap)
     }
+}
+
+/// Whether a part of a tensor's path stands in its name, from the beginning of a module's name on.
+fn names(name: &str, part: &str) -> bool {
+    name.match_indices(part).any(|(at, _)| at == 0 || name[..at].ends_with('.'))
 }

@@ -72,7 +72,7 @@ fn a_family_asks_for_its_own_tensors() {
         ),
     ] {
         let message = refusal(family, fields);
-        assert_eq!(message, format!("tensor {lacking}: is not in the files"), "{family}");
+        assert_eq!(message, format!("model.safetensors: tensor {lacking}: is not there"), "{family}");
     }
 }
 

@@ -179,7 +179,7 @@ mod tests {
         let decoded = include_bytes!("../../../../fixtures/gguf/blocks.safetensors");
         let decoded = SafeTensors::deserialize(decoded).unwrap();
         let device = fake::open();
-        let mut weights = Weights::gguf(Gguf::parse(File { name: "w", bytes }).unwrap(), 1, 1);
+        let mut weights = Weights::gguf(Gguf::parse(File { name: "w", bytes }).unwrap(), 1, 1).unwrap();
         for (name, width) in
             [("Q5_0", 32), ("Q5_1", 32), ("Q2_K", 256), ("Q3_K", 256), ("Q4_K", 256), ("Q6_K", 256)]
         {

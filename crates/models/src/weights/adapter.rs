@@ -222,8 +222,8 @@ mod tests {
                 &|it| it.get_mut(&b).unwrap().shape = vec![8],
                 format!("tensor {b}: must have the shape [2, outputs], has: [8]"),
             ),
-            (&|it| drop(it.remove(&b)), format!("tensor {b}: is not in the files")),
-            (&|it| drop(it.remove(&a)), format!("tensor {a}: is not in the files")),
+            (&|it| drop(it.remove(&b)), format!("tensor {b}: is not there")),
+            (&|it| drop(it.remove(&a)), format!("tensor {a}: is not there")),
             (
                 &|it| it.get_mut(&b).unwrap().values[3] = f32::NAN,
                 format!("tensor {b}: an element is infinite or not a number"),

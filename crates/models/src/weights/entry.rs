@@ -119,8 +119,8 @@ impl<'a> Entry<'a> {
         };
         biases.require_encoding("biases", dtype)?;
         let groups = with_inputs(shape, |inputs| format.groups(inputs));
-        scales.require_shape(&groups)?;
-        biases.require_shape(&groups)?;
+        scales.require_shape(&groups).map_err(|error| error.about("scales"))?;
+        biases.require_shape(&groups).map_err(|error| error.about("biases"))?;
         let factors = [scales.bytes, biases.bytes];
         let [scales, biases] = upload_factors(format, shape, factors, dtype, device)?;
         let codes = device.upload(self.bytes, Dtype::U32, &words)?;
@@ -139,7 +139,8 @@ impl<'a> Entry<'a> {
         self.require_encoding("codes", Dtype::U32)?;
         self.require_shape(&with_inputs(shape, |inputs| inputs / format.codes_in_word()))?;
         scales.require_encoding("scales", Dtype::U8)?;
-        scales.require_shape(&with_inputs(shape, |inputs| inputs / format.group()))?;
+        let groups = with_inputs(shape, |inputs| inputs / format.group());
+        scales.require_shape(&groups).map_err(|error| error.about("scales"))?;
         let values = format.decode(self.bytes, scales.bytes)?;
         Ok(Weight::Dense(device.upload(&values, Dtype::Bf16, shape)?))
     }

@@ -26,7 +26,7 @@ pub use microscaling::Format as Microscaling;
 
 use crate::{
     config::Scheme,
-    error::{Error, ErrorKind, Result, printable},
+    error::{Error, ErrorKind, Result},
 };
 use entry::{Encoding, Entry};
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub struct File<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Weights<'a> {
     entries: BTreeMap<String, Entry<'a>>,
+    /// The file that all of them are in, if it is one.
+    only: Option<&'a str>,
     /// Bytes of tensors that were taken since the last [`Weights::drain_taken`].
     taken: Vec<&'a [u8]>,
 }
@@ -56,8 +58,8 @@ impl<'a> Weights<'a> {
     }
 
     /// The tensors of a GGUF file whose model has so many query and key heads.
-    pub(crate) fn gguf(file: Gguf<'a>, heads: usize, shared_heads: usize) -> Self {
-        file.into_entries(heads, shared_heads).into()
+    pub(crate) fn gguf(file: Gguf<'a>, heads: usize, shared_heads: usize) -> Result<Self> {
+        Ok(file.into_entries(heads, shared_heads)?.into())
     }
 
     /// Whether there is a tensor of that name.
@@ -80,8 +82,7 @@ impl<'a> Weights<'a> {
             let renamed = beginnings.iter().find_map(fits).unwrap_or_else(|| name.clone());
             let file = entry.file;
             if self.entries.insert(renamed.clone(), entry).is_some() {
-                let message = format!("is there twice, also as: {}", printable(&renamed));
-                return Err(Error::new(ErrorKind::Tensor, message).of_tensor(&name).in_file(file));
+                return Err(Error::twice(&name, &renamed).in_file(file));
             }
         }
         Ok(())
@@ -192,14 +193,13 @@ impl<'a> Weights<'a> {
         let name = format!("{path}.weight");
         let entry = self.take(&name)?;
         let scales = self.take(&format!("{path}.scales")).ok();
-        let biases = self.take(&format!("{path}.biases")).ok();
         let weight = match (scales, scheme) {
             (None, _) => entry.matrix(shape, device),
             (Some(_), None) => {
                 Err(Error::config("the configuration names no quantisation for this tensor that has scales"))
             }
-            (Some(scales), Some(Scheme::Affine(format))) => biases
-                .ok_or_else(|| missing(&format!("{path}.biases")))
+            (Some(scales), Some(Scheme::Affine(format))) => self
+                .take(&format!("{path}.biases"))
                 .and_then(|biases| entry.affine([&scales, &biases], format, shape, device)),
             (Some(scales), Some(Scheme::Microscaling(format))) => {
                 entry.microscaling(&scales, format, shape, device)
@@ -209,20 +209,25 @@ impl<'a> Weights<'a> {
     }
 
     fn take(&mut self, name: &str) -> Result<Entry<'a>> {
-        let entry = self.entries.remove(name).ok_or_else(|| missing(name))?;
+        let entry = self.entries.remove(name).ok_or_else(|| self.missing(name))?;
         self.taken.push(entry.bytes);
         Ok(entry)
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        match self.only {
+            Some(file) => Error::new(ErrorKind::Tensor, "is not there").of_tensor(name).in_file(file),
+            None => Error::new(ErrorKind::Tensor, "is not in the files").of_tensor(name),
+        }
     }
 }
 
 impl<'a> From<BTreeMap<String, Entry<'a>>> for Weights<'a> {
     fn from(entries: BTreeMap<String, Entry<'a>>) -> Self {
-        Self { entries, taken: Vec::new() }
+        let mut files = entries.values().map(|entry| entry.file);
+        let only = files.next().filter(|first| files.all(|file| file == *first));
+        Self { entries, only, taken: Vec::new() }
     }
-}
-
-fn missing(name: &str) -> Error {
-    Error::new(ErrorKind::Tensor, "is not in the files").of_tensor(name)
 }
 
 #[cfg(test)]

@@ -7,10 +7,14 @@
 use super::{Encoding, Entry, File, Weights};
 use crate::error::{Error, Result, printable};
 use safetensors::tensor::{Dtype as FileDtype, TensorInfo};
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{
+    Deserialize,
+    de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    marker::PhantomData,
 };
 use tandem_contracts::tensor::Dtype;
 
@@ -61,13 +65,17 @@ pub fn shards(index: &[u8]) -> Result<Vec<String>> {
 }
 
 fn parse_index(index: &[u8]) -> Result<BTreeMap<String, String>> {
-    #[derive(serde::Deserialize)]
+    #[derive(Deserialize)]
     struct Index {
-        weight_map: BTreeMap<String, String>,
+        #[serde(deserialize_with = "places")]
+        weight_map: Vec<(String, String)>,
+    }
+    fn places<'de, D: Deserializer<'de>>(map: D) -> std::result::Result<Vec<(String, String)>, D::Error> {
+        map.deserialize_map(Named(PhantomData))
     }
     let parsed: std::result::Result<Index, _> = serde_json::from_slice(index);
     parsed
-        .map(|index| index.weight_map)
+        .map(|index| index.weight_map.into_iter().collect())
         .map_err(|error| Error::format("the index of the shards is malformed").because(error))
 }
 
@@ -82,10 +90,12 @@ fn read_file(file: File<'_>) -> Result<Vec<(String, Entry<'_>)>> {
         .map(|stop| (&bytes[PREFIX..stop], &bytes[stop..]))
         .ok_or_else(|| Error::format(format!("{} bytes cannot hold a header of: {length}", bytes.len())))?;
     let mut reader = serde_json::Deserializer::from_slice(header);
-    let mut tensors =
-        reader.deserialize_map(Header).and_then(|tensors| reader.end().map(|()| tensors)).map_err(
-            |error| Error::format(format!("the header is malformed: {}", printable(&error.to_string()))),
-        )?;
+    let mut tensors = reader
+        .deserialize_map(Named::<TensorInfo>(PhantomData))
+        .and_then(|tensors| reader.end().map(|()| tensors))
+        .map_err(|error| {
+            Error::format(format!("the header is malformed: {}", printable(&error.to_string())))
+        })?;
     tensors.sort_by_key(|(_, info)| info.data_offsets);
     let mut end = 0;
     let mut entries = Vec::with_capacity(tensors.len());
@@ -142,10 +152,10 @@ fn encoding(dtype: FileDtype) -> Result<Encoding> {
 }
 
 /// The header as a list: a map would drop a name that occurs twice.
-struct Header;
+struct Named<T>(PhantomData<T>);
 
-impl<'de> Visitor<'de> for Header {
-    type Value = Vec<(String, TensorInfo)>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Named<T> {
+    type Value = Vec<(String, T)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map of tensors")

@@ -69,7 +69,7 @@ fn planes_that_do_not_fit_are_refused_by_name() {
     let good = [1.0, 1.0];
     for (bytes, scheme, shape, expected) in [
         (planes(&[2, 4], &good, Some("F32")), None, [2, 32], "the configuration names no quantisation"),
-        (planes(&[2, 4], &good, None), FOUR, [2, 32], "tensor m.biases: is not in the files"),
+        (planes(&[2, 4], &good, None), FOUR, [2, 32], "w: tensor m.biases: is not there"),
         (planes(&[2, 4], &good, Some("I32")), FOUR, [2, 32], "biases must be F32, are: Plain(I32)"),
         (planes(&[2, 3], &good, Some("F32")), FOUR, [2, 32], "must have the shape [2, 4], has: [2, 3]"),
         (planes(&[2, 4], &good, Some("F32")), FOUR, [2, 64], "must have the shape [2, 8], has: [2, 4]"),
@@ -120,7 +120,8 @@ fn blocks_of_gguf_become_affine_codes() {
     let bytes = sample::GgufWriter::default().tensor("m.weight", &[2, 32], 2, &rows).finish();
     let device = fake::open();
     let gguf = Gguf::parse(File { name: "w", bytes: &bytes }).unwrap();
-    let Weight::Affine(quantized) = Weights::gguf(gguf, 1, 1).matrix("m", None, &[2, 32], &device).unwrap()
+    let Weight::Affine(quantized) =
+        Weights::gguf(gguf, 1, 1).unwrap().matrix("m", None, &[2, 32], &device).unwrap()
     else {
         panic!("blocks are affine");
     };
@@ -133,7 +134,7 @@ fn blocks_of_gguf_become_affine_codes() {
     let loud = sample::q4_0(60_000.0, &codes);
     let bytes = sample::GgufWriter::default().tensor("m.weight", &[1, 32], 2, &loud).finish();
     let gguf = Gguf::parse(File { name: "w", bytes: &bytes }).unwrap();
-    let error = Weights::gguf(gguf, 1, 1).matrix("m", None, &[1, 32], &device).unwrap_err();
+    let error = Weights::gguf(gguf, 1, 1).unwrap().matrix("m", None, &[1, 32], &device).unwrap_err();
     assert_eq!(error.to_string(), "w: tensor m.weight: a scale is infinite or not a number");
 }
 
@@ -143,7 +144,7 @@ fn both_kinds_of_files_give_the_same_weights() {
     let (plain, gguf) = (sample::safetensors(&sample::weights()), sample::gguf().finish());
     let mut from_plain = Weights::safetensors(&[File { name: "w", bytes: &plain }], None).unwrap();
     let parsed = Gguf::parse(File { name: "w", bytes: &gguf }).unwrap();
-    let mut from_gguf = Weights::gguf(parsed, sample::HEADS, 1);
+    let mut from_gguf = Weights::gguf(parsed, sample::HEADS, 1).unwrap();
     for (name, tensor) in sample::weights() {
         let [outputs, inputs] = tensor.shape[..] else { continue };
         let path = name.trim_end_matches(".weight");
@@ -178,8 +179,15 @@ fn missing_and_left_over_tensors_are_named() {
         "w: tensor model.layers.2.norm.weight: the model has no such weight, left over in all: 1"
     );
     weights.remove("model.layers.2.norm.weight");
+    // Nothing but a module's whole name makes a tensor superfluous, and biases of codes belong to codes.
+    for stray in ["model.evilrope_freqs.weight", "model.layers.0.self_attn.q_proj.biases"] {
+        weights.insert(stray.into(), one.clone());
+        let message = open(&weights).unwrap_err().to_string();
+        assert_eq!(message, format!("w: tensor {stray}: the model has no such weight, left over in all: 1"));
+        weights.remove(stray);
+    }
     weights.remove("model.norm.weight");
-    assert_eq!(open(&weights).unwrap_err().to_string(), "tensor model.norm.weight: is not in the files");
+    assert_eq!(open(&weights).unwrap_err().to_string(), "w: tensor model.norm.weight: is not there");
     weights.insert("model.norm.weight".into(), sample::Floats { shape: vec![16, 2], ..one });
     let message = open(&weights).unwrap_err().to_string();
     assert_eq!(message, "w: tensor model.norm.weight: must have the shape [32], has: [16, 2]");
@@ -192,7 +200,7 @@ fn every_format_of_gguf_is_decoded_as_ggml_does() {
     let expected = include_bytes!("../../../../fixtures/gguf/blocks.safetensors");
     let expected = ::safetensors::SafeTensors::deserialize(expected).unwrap();
     let device = fake::open();
-    let mut weights = Weights::gguf(Gguf::parse(File { name: "w", bytes }).unwrap(), 1, 1);
+    let mut weights = Weights::gguf(Gguf::parse(File { name: "w", bytes }).unwrap(), 1, 1).unwrap();
     for name in ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"] {
         let dense = match weights.matrix(name, None, &[3, 96], &device).unwrap() {
             Weight::Dense(dense) => device.cast(&dense, Dtype::F32).unwrap(),

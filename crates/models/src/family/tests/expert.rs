@@ -90,7 +90,7 @@ fn experts_that_do_not_fit_are_refused_by_name() {
     let gate = "model.layers.1.mlp.switch_mlp.gate_proj.weight";
     assert_eq!(
         refusal(qwen, |weights| drop(weights.remove(gate))),
-        format!("tensor {gate}: is not in the files")
+        format!("model.safetensors: tensor {gate}: is not there")
     );
     let down = "model.layers.1.mlp.switch_mlp.down_proj.weight";
     assert_eq!(
@@ -116,7 +116,7 @@ fn experts_that_do_not_fit_are_refused_by_name() {
     let third = "model.layers.1.mlp.experts.2.up_proj.weight";
     apart.remove(third);
     let loaded = sample::load(&(qwen.config)(), &apart, &fake::open(), Options::default());
-    assert_eq!(loaded.unwrap_err().to_string(), format!("tensor {third}: is not in the files"));
+    assert_eq!(loaded.unwrap_err().to_string(), format!("model.safetensors: tensor {third}: is not there"));
 }
 
 /// The authors' stacks of gpt-oss have gates and ups in turn, where those of others have one half for each.

@@ -100,16 +100,25 @@ impl<'a> Gguf<'a> {
 
     /// The tensors under the names that safetensors files of the same model have, with their heads' rotary layout
     /// noted.
-    pub(crate) fn into_entries(self, heads: usize, shared_heads: usize) -> BTreeMap<String, Entry<'a>> {
+    ///
+    /// # Errors
+    /// Two tensors would have one name.
+    pub(crate) fn into_entries(
+        self,
+        heads: usize,
+        shared_heads: usize,
+    ) -> Result<BTreeMap<String, Entry<'a>>> {
         let architecture = self.value("general.architecture").and_then(Value::as_text).unwrap_or_default();
-        self.tensors
-            .into_iter()
-            .map(|(name, mut entry)| {
-                let pairs = || name::interleaved_heads(name, heads, shared_heads);
-                entry.interleaved_heads = (architecture == "llama").then(pairs).flatten();
-                (name::translate(name, architecture), entry)
-            })
-            .collect()
+        let mut entries = BTreeMap::new();
+        for (name, mut entry) in self.tensors {
+            let pairs = || name::interleaved_heads(name, heads, shared_heads);
+            entry.interleaved_heads = (architecture == "llama").then(pairs).flatten();
+            let translated = name::translate(name, architecture);
+            if entries.insert(translated.clone(), entry).is_some() {
+                return Err(Error::twice(name, &translated).in_file(self.file));
+            }
+        }
+        Ok(entries)
     }
 }
 

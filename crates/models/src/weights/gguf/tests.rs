@@ -110,6 +110,19 @@ fn overlaps_and_duplicates_are_refused() {
     assert_eq!(refusal(&overlapping.finish()), "m.gguf: tensor b: overlaps another one at: 32");
     writer.tensor("a", &[16], 0, &[0; 64]);
     assert_eq!(refusal(&writer.finish()), "m.gguf: tensor a: occurs twice");
+    // Names of two converters for one tensor.
+    let mut synonyms = GgufWriter::default();
+    synonyms.string("general.architecture", "qwen2");
+    for name in ["blk.0.ffn_norm.weight", "blk.0.post_attention_norm.weight"] {
+        synonyms.tensor(name, &[16], 0, &[0; 64]);
+    }
+    let bytes = synonyms.finish();
+    let error = parse(&bytes).unwrap().into_entries(1, 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "m.gguf: tensor blk.0.post_attention_norm.weight: is there twice, also as: \
+         model.layers.0.post_attention_layernorm.weight"
+    );
     let twice = GgufWriter::default().u32("k", 1).u32("k", 1).finish();
     assert_eq!(refusal(&twice), "m.gguf: metadata occurs twice: k");
 }

@@ -123,6 +123,10 @@ fn shards_are_held_against_their_index() {
             "2.safetensors: tensor c: the index places it in another file: 2.safetensors",
         ),
         ("{}", "the index of the shards is malformed"),
+        (
+            r#"{"weight_map":{"a":"1.safetensors","a":"2.safetensors"}}"#,
+            "the index of the shards is malformed",
+        ),
     ] {
         assert_eq!(read_with(index).unwrap_err().to_string(), expected);
     }
