@@ -4,7 +4,8 @@ use crate::{
     error::{Error, ErrorKind},
     sampling,
     text::{
-        AnswerText, Tokenizer,
+        AnswerText, Shown, Tokenizer,
+        reply::Style,
         template::{ChatTemplate, Conversation, Moment},
     },
 };
@@ -16,7 +17,7 @@ use std::{
 use tandem_contracts::{
     model::StatePolicy,
     sampling::Sampling,
-    text::{StopMatcher, TokenId},
+    text::{StopMatcher, TokenId, Vocabulary},
 };
 use tandem_engine::EngineHandle;
 use tandem_spec::grammar::{self, Compiler};
@@ -30,6 +31,10 @@ pub struct ModelText {
     pub template: Option<ChatTemplate>,
     /// What binds answers to grammars: made when the first one is asked for.
     grammars: OnceLock<Result<Compiler, grammar::Error>>,
+    /// How the model writes reasoning and calls.
+    pub style: Style,
+    /// What shows of special tokens in replies without functions, and with them.
+    shown: [Shown; 2],
 }
 
 impl ModelText {
@@ -38,9 +43,12 @@ impl ModelText {
     /// # Errors
     /// [`ErrorKind::Template`]: the template does not compile.
     pub fn new(tokenizer: Tokenizer, template: Option<&str>) -> Result<Self, Error> {
+        let style = template.map(Style::of).unwrap_or_default();
         let template = template.map(|source| ChatTemplate::new(source, tokenizer.template_variables()));
         let (template, tokenizer) = (template.transpose()?, Arc::new(tokenizer));
-        Ok(Self { template, tokenizer, grammars: OnceLock::new() })
+        let marks = |functions| [style.marks(functions), style.tagged().marks(functions)].concat();
+        let shown = [false, true].map(|functions| shown(&tokenizer, &marks(functions)));
+        Ok(Self { template, tokenizer, grammars: OnceLock::new(), style, shown })
     }
 
     /// What binds answers to grammars. The first call takes a moment.
@@ -52,9 +60,19 @@ impl ModelText {
         made.as_ref().map_err(Clone::clone)
     }
 
+    /// What shows of special tokens in a reply, so that its parts can be told apart.
+    pub fn shown(&self, functions: bool) -> Shown {
+        self.shown[usize::from(functions)].clone()
+    }
+
     /// The text of one answer, which ends at any of these strings.
     pub fn answer(&self, stops: &[String]) -> Box<dyn StopMatcher> {
-        Box::new(AnswerText::new(Arc::clone(&self.tokenizer), stops))
+        self.answer_showing(stops, Shown::None)
+    }
+
+    /// The text of one answer that shows some special tokens.
+    pub fn answer_showing(&self, stops: &[String], shown: Shown) -> Box<dyn StopMatcher> {
+        Box::new(AnswerText::showing(Arc::clone(&self.tokenizer), stops, shown))
     }
 
     /// The template.
@@ -81,6 +99,14 @@ impl ModelText {
     pub fn chat_prompt(&self, conversation: &Conversation) -> Result<Vec<TokenId>, Error> {
         self.tokenizer.encode_chat(&self.render(conversation)?)
     }
+}
+
+/// The special tokens that are marks, or parts of them.
+fn shown(tokenizer: &Tokenizer, marks: &[&str]) -> Shown {
+    let is_mark = |name: &str| !name.is_empty() && marks.iter().any(|mark| mark.contains(name));
+    let name = |token| tokenizer.token_bytes(token).and_then(|bytes| str::from_utf8(bytes).ok());
+    let special = (0..tokenizer.len() as TokenId).filter(|&token| tokenizer.is_special(token));
+    Shown::These(special.filter(|&token| name(token).is_some_and(is_mark)).collect())
 }
 
 /// What requests get that do not say otherwise: the model's `generation_config.json`, else OpenAI's defaults.

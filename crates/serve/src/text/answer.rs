@@ -2,7 +2,11 @@
 //!
 //! Invariants are those of [`StopMatcher`].
 
-use super::{detokenizer::Detokenizer, stop::StopFinder, tokenizer::Tokenizer};
+use super::{
+    detokenizer::{Detokenizer, Shown},
+    stop::StopFinder,
+    tokenizer::Tokenizer,
+};
 use std::sync::Arc;
 use tandem_contracts::text::{Delta, StopMatcher, TokenId};
 
@@ -18,7 +22,12 @@ pub struct AnswerText {
 impl AnswerText {
     /// Begins an answer that ends at any of these strings. Special tokens are no part of it.
     pub fn new(tokenizer: Arc<Tokenizer>, stops: &[String]) -> Self {
-        let detokenizer = Detokenizer::new(tokenizer);
+        Self::showing(tokenizer, stops, Shown::None)
+    }
+
+    /// Begins an answer that shows some special tokens.
+    pub fn showing(tokenizer: Arc<Tokenizer>, stops: &[String], shown: Shown) -> Self {
+        let detokenizer = Detokenizer::showing(tokenizer, shown);
         Self { detokenizer, stops: StopFinder::new(stops), characters: String::new() }
     }
 }

@@ -8,11 +8,33 @@ use super::{spelling::Lead, tokenizer::Tokenizer};
 use std::{str, sync::Arc};
 use tandem_contracts::text::{TokenId, Vocabulary};
 
+/// Which special tokens show in a text, by their names.
+#[derive(Clone, Debug, Default)]
+pub enum Shown {
+    /// None.
+    #[default]
+    None,
+    /// These, in ascending order.
+    These(Arc<[TokenId]>),
+    /// All.
+    All,
+}
+
+impl Shown {
+    fn holds(&self, token: TokenId) -> bool {
+        match self {
+            Self::None => false,
+            Self::These(tokens) => tokens.binary_search(&token).is_ok(),
+            Self::All => true,
+        }
+    }
+}
+
 /// The state of one text that grows.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
-    show_special: bool,
+    shown: Shown,
     /// Whether the text has begun, so that nothing is stripped any more.
     begun: bool,
     /// Bytes of a character that is not complete.
@@ -22,18 +44,23 @@ pub struct Detokenizer {
 impl Detokenizer {
     /// Begins a text that leaves special tokens out.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, show_special: false, begun: false, open: Vec::new() }
+        Self::showing(tokenizer, Shown::None)
+    }
+
+    /// Begins a text that shows some special tokens by their names.
+    pub fn showing(tokenizer: Arc<Tokenizer>, shown: Shown) -> Self {
+        Self { tokenizer, shown, begun: false, open: Vec::new() }
     }
 
     /// Begins a text that shows special tokens by their names.
     pub fn with_special(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { show_special: true, ..Self::new(tokenizer) }
+        Self::showing(tokenizer, Shown::All)
     }
 
     /// Takes the next token and appends the characters that are now complete. Ids outside the vocabulary add
     /// nothing.
     pub fn push(&mut self, token: TokenId, text: &mut String) {
-        if !self.show_special && self.tokenizer.is_special(token) {
+        if self.tokenizer.is_special(token) && !self.shown.holds(token) {
             return;
         }
         let Some(bytes) = self.tokenizer.token_bytes(token) else { return };
@@ -125,6 +152,11 @@ mod tests {
         let mut shown = String::new();
         Detokenizer::with_special(Arc::clone(&tokenizer)).push(end, &mut shown);
         assert_eq!((shown.as_str(), deltas(&tokenizer, &[end]).0.concat().as_str()), ("<|end|>", ""));
+        for (tokens, text) in [(vec![7, end], "<|end|>"), (vec![7], "")] {
+            let mut some = String::new();
+            Detokenizer::showing(Arc::clone(&tokenizer), Shown::These(tokens.into())).push(end, &mut some);
+            assert_eq!(some, text);
+        }
     }
 
     proptest! {
