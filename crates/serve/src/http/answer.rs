@@ -7,6 +7,7 @@
 
 use super::{
     error::ApiError,
+    reply::{CallPiece, Plan, Replying, Said},
     score::{Echo, Scored, Scores},
 };
 use crate::{
@@ -50,6 +51,9 @@ pub(crate) struct Answer {
     /// Parts that are there already.
     ready: VecDeque<(usize, Part)>,
     usage: Usage,
+    reasoning_tokens: usize,
+    /// Which stop string ended each row that has ended.
+    stops: Vec<Option<usize>>,
 }
 
 /// One choice that has not ended.
@@ -61,6 +65,8 @@ struct Row {
     echo: Option<(Echo, Vec<Score>)>,
     /// Whether these come from this row, and not from the first one of its prompt.
     scores_prompt: bool,
+    /// A chat's choice, whose text is taken apart.
+    reply: Option<Replying>,
 }
 
 /// What one row gives.
@@ -72,10 +78,12 @@ pub(crate) enum Part {
     End(&'static str),
 }
 
-/// More text of a choice, and tokens with their scores where they are wanted.
+/// More of a choice: text, reasoning or a call, and tokens with their scores where they are wanted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Piece {
     pub(crate) text: String,
+    pub(crate) reasoning: String,
+    pub(crate) call: Option<CallPiece>,
     pub(crate) tokens: Vec<Scored>,
 }
 
@@ -83,8 +91,28 @@ pub(crate) struct Piece {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) text: String,
+    pub(crate) reasoning: String,
+    pub(crate) calls: Vec<Call>,
     pub(crate) tokens: Vec<Scored>,
     pub(crate) reason: &'static str,
+}
+
+/// A whole call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) arguments: String,
+}
+
+impl From<Said> for Piece {
+    fn from(said: Said) -> Self {
+        match said {
+            Said::Text(text) => Self { text, ..Self::default() },
+            Said::Reasoning(reasoning) => Self { reasoning, ..Self::default() },
+            Said::Call(call) => Self { call: Some(call), ..Self::default() },
+        }
+    }
 }
 
 impl Answer {
@@ -105,16 +133,34 @@ impl Answer {
         let tokenizer = Arc::clone(&model.text.tokenizer);
         let row = |(subscription, scoring): (Subscription, Scoring)| {
             let scores = scored.then(|| Scores::new(Detokenizer::new(Arc::clone(&tokenizer)), 0));
-            Some(Row { subscription, scores, echo: None, scores_prompt: scoring.prompt.is_some() })
+            Some(Row {
+                subscription,
+                scores,
+                echo: None,
+                scores_prompt: scoring.prompt.is_some(),
+                reply: None,
+            })
         };
-        let rows = subscriptions.into_iter().zip(scorings).map(row).collect();
+        let rows: Vec<Option<Row>> = subscriptions.into_iter().zip(scorings).map(row).collect();
+        let stops = vec![None; rows.len()];
         let head = Head {
             id: format!("{prefix}-{:016x}", RandomState::new().hash_one(unix_seconds())),
             created: unix_seconds(),
             model: model.name.clone(),
         };
         let (ready, usage) = (VecDeque::new(), Usage::default());
-        Ok(Self { head, tokenizer, scored, rows, choices, turn: 0, ready, usage })
+        Ok(Self { head, tokenizer, scored, rows, choices, turn: 0, ready, usage, reasoning_tokens: 0, stops })
+    }
+
+    /// Takes the text of each choice apart, from its beginning.
+    pub(crate) fn plan(&mut self, model: &ServedModel, plan: &Plan) {
+        for row in self.rows.iter_mut().flatten() {
+            row.reply = Some(Replying::new(&model.text, plan));
+            if let Some(scores) = &mut row.scores {
+                let tokenizer = Arc::clone(&self.tokenizer);
+                *scores = Scores::new(Detokenizer::showing(tokenizer, plan.shown.clone()), 0);
+            }
+        }
     }
 
     /// Puts its prompt before each choice, in the order of prompts.
@@ -123,7 +169,7 @@ impl Answer {
         for (index, (row, echo)) in self.rows.iter_mut().zip(echoes).enumerate() {
             let Some(row) = row else { continue };
             let Some(scores) = &mut row.scores else {
-                let piece = Piece { text: echo.text.clone(), tokens: Vec::new() };
+                let piece = Piece { text: echo.text.clone(), ..Piece::default() };
                 self.ready.push_back((index, Part::More(piece)));
                 continue;
             };
@@ -133,6 +179,11 @@ impl Answer {
             let piece = row.echoed(&self.tokenizer, Vec::new());
             self.ready.extend(piece.map(|piece| (index, Part::More(piece))));
         }
+    }
+
+    /// Which stop string ended a row.
+    pub(crate) fn stop(&self, row: usize) -> Option<usize> {
+        self.stops[row]
     }
 
     /// Number of choices.
@@ -166,20 +217,36 @@ impl Answer {
                 return Ok(());
             }
             Event::Delta { text, tokens, scores } => {
+                let said = row.reply.as_mut().map(|reply| reply.push(&text, &tokens));
                 let tokens = row.scores.as_mut().map_or_else(Vec::new, |all| {
                     tokens.into_iter().zip(scores).for_each(|(token, score)| all.push(token, Some(score)));
                     all.take(&text)
                 });
-                Piece { text, tokens }
+                match said {
+                    Some(said) => {
+                        self.put_said(index, said, tokens);
+                        return Ok(());
+                    }
+                    None => Piece { text, tokens, ..Piece::default() },
+                }
             }
             Event::Finished { outcome, usage } => {
                 let rest = row.scores.as_mut().map_or_else(Vec::new, Scores::finish);
                 // What is left after a stop string was cut off by it.
                 let tokens = if matches!(outcome, Outcome::Stop(_)) { Vec::new() } else { rest };
+                let said = row.reply.as_mut().map_or_else(Vec::new, Replying::finish);
+                let reply = row.reply.take();
                 self.rows[index] = None;
                 self.count(index, usage);
-                let reason = reason(&outcome)?;
-                self.put(index, Piece { text: String::new(), tokens });
+                self.reasoning_tokens += reply.as_ref().map_or(0, Replying::reasoning_tokens);
+                if let Outcome::Stop(stop) = outcome {
+                    self.stops[index] = Some(stop);
+                }
+                let reason = match reason(&outcome)? {
+                    "stop" if reply.is_some_and(|reply| reply.called()) => "tool_calls",
+                    reason => reason,
+                };
+                self.put_said(index, said, tokens);
                 self.ready.push_back((index, Part::End(reason)));
                 return Ok(());
             }
@@ -203,6 +270,16 @@ impl Answer {
         if piece != Piece::default() {
             self.ready.push_back((index, Part::More(piece)));
         }
+    }
+
+    /// Hands pieces out, the tokens with the first text among them.
+    fn put_said(&mut self, index: usize, said: Vec<Said>, tokens: Vec<Scored>) {
+        let mut tokens = Some(tokens);
+        for said in said {
+            let tokens = if matches!(said, Said::Text(_)) { tokens.take() } else { None };
+            self.put(index, Piece { tokens: tokens.unwrap_or_default(), ..said.into() });
+        }
+        self.put(index, Piece { tokens: tokens.unwrap_or_default(), ..Piece::default() });
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Option<Event>)>> {
@@ -242,7 +319,7 @@ impl Answer {
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
             "prompt_tokens_details": {"cached_tokens": cached_tokens},
-            "completion_tokens_details": {"reasoning_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
         });
         if drafted_tokens > 0 {
             usage["tandem"] = json!({
@@ -260,14 +337,26 @@ impl Answer {
         let mut wholes = vec![Whole::default(); self.len()];
         while let Some(next) = self.next().await {
             match next? {
-                (row, Part::More(Piece { text, tokens })) => {
-                    wholes[row].text.push_str(&text);
-                    wholes[row].tokens.extend(tokens);
-                }
+                (row, Part::More(piece)) => wholes[row].add(piece),
                 (row, Part::End(reason)) => wholes[row].reason = reason,
             }
         }
         Ok(wholes)
+    }
+}
+
+impl Whole {
+    fn add(&mut self, piece: Piece) {
+        self.text.push_str(&piece.text);
+        self.reasoning.push_str(&piece.reasoning);
+        self.tokens.extend(piece.tokens);
+        let Some(CallPiece { head, arguments, .. }) = piece.call else { return };
+        if let Some((id, name)) = head {
+            self.calls.push(Call { id, name, arguments: String::new() });
+        }
+        if let Some(call) = self.calls.last_mut() {
+            call.arguments.push_str(&arguments);
+        }
     }
 }
 
@@ -281,7 +370,7 @@ impl Row {
         }
         let (echo, scores) = self.echo.take()?;
         let tokens = echo.scored(tokenizer, scores);
-        Some(Piece { text: echo.text, tokens })
+        Some(Piece { text: echo.text, tokens, ..Piece::default() })
     }
 }
 

@@ -4,28 +4,33 @@ use super::{
     answer::{Answer, Part, Piece},
     body::{Body, Generating},
     error::ApiError,
-    generation::{in_range, refuse},
+    generation::{Generation, Wanted, in_range},
     message::{self, Message},
+    reply::Plan,
     score,
     state::{App, blocking},
     stream::{self, Chunks},
     structure::{Asked, ResponseFormat},
+    tool::{self, Choice},
     wire::{ChatCompletion, ChatDelta},
 };
 use crate::{
-    error::Error,
     model::ServedModel,
-    text::template::{ChatTemplate, Conversation},
+    text::{
+        Shown,
+        reply::{Expected, Functions, Style},
+        template::{ChatTemplate, Conversation},
+    },
 };
 use axum::{
     Json,
     extract::State,
-    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tandem_contracts::request::Scoring;
+use std::sync::Arc;
+use tandem_contracts::{request::Scoring, text::TokenId};
 
 /// Efforts that clients may ask for.
 const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
@@ -39,29 +44,39 @@ pub(crate) struct ChatRequest {
     stream_options: Option<StreamOptions>,
     chat_template_kwargs: Option<Map<String, Value>>,
     reasoning_effort: Option<String>,
-    tools: Option<Vec<Tool>>,
+    tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
+    parallel_tool_calls: Option<bool>,
     response_format: Option<ResponseFormat>,
     logprobs: Option<bool>,
     top_logprobs: Option<u32>,
+    /// Text with which the answer begins, as part of the prompt.
+    #[serde(skip)]
+    continued: String,
+}
+
+/// What a chat may call.
+#[derive(Debug)]
+struct Tools {
+    functions: Functions,
+    choice: Choice,
+}
+
+impl Tools {
+    fn callable(&self) -> bool {
+        !self.functions.is_empty() && self.choice != Choice::None
+    }
+
+    /// What binds the answer to a call that must come.
+    fn form(&self) -> Option<Asked> {
+        self.choice.grammar(&self.functions).map(|grammar| Asked { field: "tool_choice", grammar })
+    }
 }
 
 /// What else a stream carries.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct StreamOptions {
     pub(crate) include_usage: Option<bool>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Tool {
-    #[serde(rename = "function")]
-    _function: Function,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Function {
-    #[serde(rename = "name")]
-    _name: String,
 }
 
 /// Answers a conversation.
@@ -71,21 +86,34 @@ pub(crate) async fn complete(
 ) -> Result<Response, ApiError> {
     own.check()?;
     generation.check(1)?;
-    let format = own.format()?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
-    let submitted = blocking(move || {
-        let prompt = [own.prompt(&model, |conversation| model.text.chat_prompt(conversation))?];
-        let requests = generation.requests(&model, &prompt, own.scoring(), format)?;
-        Answer::submit("chatcmpl", &model, requests, generation.choices())
-    });
-    let mut answer = submitted.await.map_err(|error| error.at("messages"))?;
+    let submitted = blocking(move || submit("chatcmpl", (&own, &generation), &model));
+    let (mut answer, _) = submitted.await.map_err(|error| error.at("messages"))?;
     if let Some(options) = streamed {
         let chunks = ChatChunks { usage: options.include_usage == Some(true) };
         return Ok(stream::respond(answer, chunks, app.keep_alive()));
     }
     let wholes = answer.collect().await?;
     Ok(Json(ChatCompletion::new(&answer, wholes)).into_response())
+}
+
+/// Submits a chat that was checked. Returns its answer, and how many tokens its prompt has.
+pub(crate) fn submit(
+    prefix: &str,
+    (own, generation): (&ChatRequest, &Generation),
+    model: &ServedModel,
+) -> Result<(Answer, usize), ApiError> {
+    let tools = own.tools()?;
+    let text = own.render(model, &tools)?;
+    let form = generation.form([own.format()?, tools.form()].into_iter().flatten())?;
+    let plan = own.plan(model, (tools, form.is_some()), &text);
+    let prompt = [model.text.tokenizer.encode_chat(&text)?];
+    let wanted = Wanted { scoring: own.scoring(), shown: plan.shown.clone(), form };
+    let requests = generation.requests(model, &prompt, wanted)?;
+    let mut answer = Answer::submit(prefix, model, requests, generation.choices())?;
+    answer.plan(model, &plan);
+    Ok((answer, prompt[0].len()))
 }
 
 /// `POST /apply-template`: the text that a conversation becomes.
@@ -95,12 +123,24 @@ pub(crate) async fn apply_template(
 ) -> Result<Json<Value>, ApiError> {
     request.check()?;
     let model = app.model(request.model.as_deref())?;
-    let rendered = blocking(move || request.prompt(&model, |conversation| model.text.render(conversation)));
+    let rendered = blocking(move || request.render(&model, &request.tools()?));
     Ok(Json(json!({"prompt": rendered.await?})))
 }
 
 impl ChatRequest {
-    fn check(&self) -> Result<(), ApiError> {
+    /// Lets the answer continue a text.
+    pub(crate) fn continues(&mut self, text: String) {
+        self.continued = text;
+    }
+
+    /// The tokens of the prompt.
+    pub(crate) fn tokens(&self, model: &ServedModel) -> Result<Vec<TokenId>, ApiError> {
+        let text = self.render(model, &self.tools()?)?;
+        Ok(model.text.tokenizer.encode_chat(&text)?)
+    }
+
+    /// Refuses what is out of range.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
         in_range("top_logprobs", self.top_logprobs.map(f64::from), 0.0..=20.0)?;
         if self.top_logprobs.is_some_and(|count| count > 0) && self.logprobs != Some(true) {
             return Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true"));
@@ -109,14 +149,8 @@ impl ChatRequest {
             let message = format!("reasoning_effort must be one of {}, got: {effort:?}", EFFORTS.join(", "));
             return Err(ApiError::field("reasoning_effort", message));
         }
-        let no_choice = |choice: &Value| choice.is_null() || matches!(choice.as_str(), Some("none" | "auto"));
-        refuse(
-            StatusCode::NOT_IMPLEMENTED,
-            &[
-                ("tools", self.tools.as_ref().is_some_and(|tools| !tools.is_empty())),
-                ("tool_choice", self.tool_choice.as_ref().is_some_and(|choice| !no_choice(choice))),
-            ],
-        )
+        self.format()?;
+        self.tools().map(|_| ())
     }
 
     /// What binds the answer to a form.
@@ -129,20 +163,48 @@ impl ChatRequest {
         Scoring { answer: (self.logprobs == Some(true)).then_some(top), prompt: None }
     }
 
-    /// Makes something of the conversation: its text or its tokens.
-    fn prompt<T>(
-        &self,
-        model: &ServedModel,
-        make: impl Fn(&Conversation) -> Result<T, Error>,
-    ) -> Result<T, ApiError> {
+    /// What may be called, and what must.
+    fn tools(&self) -> Result<Tools, ApiError> {
+        let functions = tool::declared(self.tools.as_deref().unwrap_or_default())?;
+        let choice = Choice::read(self.tool_choice.as_ref(), &functions)?;
+        Ok(Tools { functions, choice })
+    }
+
+    /// The text of the conversation. Tools that may not be called are not told.
+    fn render(&self, model: &ServedModel, tools: &Tools) -> Result<String, ApiError> {
         let template = model.text.template()?;
-        let conversation = Conversation {
-            messages: message::conversation(&self.messages, template.mentions("developer"))?,
-            tools: None,
-            add_generation_prompt: true,
-            variables: self.variables(template)?,
+        let mut messages = message::conversation(&self.messages, template.mentions("developer"))?;
+        let declared = self.tools.as_ref().filter(|_| tools.callable());
+        let (_, untold) = tool::style(&model.text);
+        match declared {
+            Some(declared) if untold => tool::tell(&mut messages, declared),
+            None if untold && !tools.functions.is_empty() => tool::spell(&mut messages),
+            _ => {}
+        }
+        let tools = declared.filter(|_| !untold).cloned();
+        let variables = self.variables(template)?;
+        let conversation = Conversation { messages, tools, add_generation_prompt: true, variables };
+        let text = model.text.render(&conversation)?;
+        if self.continued.is_empty() {
+            return Ok(text);
+        }
+        Ok(model.text.style.thought(text) + &self.continued)
+    }
+
+    /// What the reply to a prompt may hold. One that is bound to a form holds only that.
+    fn plan(&self, model: &ServedModel, (tools, bound): (Tools, bool), prompt: &str) -> Plan {
+        let callable = tools.callable();
+        let style = match tools.choice {
+            Choice::Required | Choice::Named(_) => Style::object(),
+            _ if bound => Style::default(),
+            _ if callable => tool::style(&model.text).0,
+            _ => model.text.style,
         };
-        Ok(make(&conversation)?)
+        let functions = if callable { tools.functions } else { Functions::default() };
+        let calls = if self.parallel_tool_calls == Some(false) { 1 } else { usize::MAX };
+        let opened = style.opened(prompt);
+        let expected = Expected { style, functions: Arc::new(functions), calls, opened };
+        Plan { expected, shown: if bound { Shown::None } else { model.text.shown(callable) } }
     }
 
     /// The variables that the request sets.
@@ -195,15 +257,23 @@ fn choice(index: usize, delta: &ChatDelta, logprobs: Option<Value>, reason: Opti
 
 impl Chunks for ChatChunks {
     fn opening(&self, answer: &Answer) -> Vec<Value> {
-        let delta = ChatDelta { role: Some("assistant"), content: Some(String::new()) };
+        let delta =
+            ChatDelta { role: Some("assistant"), content: Some(String::new()), ..ChatDelta::default() };
         (0..answer.len()).map(|index| self.choice(answer, choice(index, &delta, None, None))).collect()
     }
 
     fn part(&self, answer: &Answer, index: usize, part: Part) -> Value {
         let choice = match part {
-            Part::More(Piece { text, tokens }) => {
+            Part::More(Piece { text, reasoning, call, tokens }) => {
                 let logprobs = (!tokens.is_empty()).then(|| score::chat(&answer.tokenizer, &tokens));
-                choice(index, &ChatDelta { role: None, content: Some(text) }, logprobs, None)
+                let delta = match call {
+                    Some(call) => ChatDelta::call(call),
+                    None if !reasoning.is_empty() => {
+                        ChatDelta { reasoning_content: Some(reasoning), ..ChatDelta::default() }
+                    }
+                    None => ChatDelta { content: Some(text), ..ChatDelta::default() },
+                };
+                choice(index, &delta, logprobs, None)
             }
             Part::End(reason) => choice(index, &ChatDelta::default(), None, Some(reason)),
         };

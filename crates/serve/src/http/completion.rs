@@ -5,7 +5,7 @@ use super::{
     body::Generating,
     chat::StreamOptions,
     error::ApiError,
-    generation::{Generation, in_range, refuse},
+    generation::{Generation, Wanted, in_range, refuse},
     score::{self, Echo},
     state::{App, blocking},
     stream::{self, Chunks},
@@ -60,7 +60,9 @@ pub(crate) async fn complete(
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let submitted = blocking(move || {
         let prompts = own.prompt.tokens(&model.text.tokenizer)?;
-        let requests = generation.requests(&model, &prompts, own.scoring(&generation), None)?;
+        let form = generation.form([].into_iter())?;
+        let wanted = Wanted { scoring: own.scoring(&generation), form, ..Wanted::default() };
+        let requests = generation.requests(&model, &prompts, wanted)?;
         let mut answer = Answer::submit("cmpl", &model, requests, generation.choices())?;
         if own.echo == Some(true) {
             answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
@@ -176,7 +178,7 @@ impl Chunks for TextChunks {
 
     fn part(&self, answer: &Answer, index: usize, part: Part) -> Value {
         let choice = match part {
-            Part::More(Piece { text, tokens }) => {
+            Part::More(Piece { text, tokens, .. }) => {
                 let logprobs = (!tokens.is_empty()).then(|| score::completion(&answer.tokenizer, &tokens));
                 choice(index, &text, logprobs, None)
             }

@@ -8,7 +8,7 @@ use super::{
     error::ApiError,
     structure::{Asked, Guided},
 };
-use crate::{model::ServedModel, sampling::Settings};
+use crate::{model::ServedModel, sampling::Settings, text::Shown};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
@@ -51,6 +51,16 @@ struct Fields {
     n: Option<u32>,
     adapter: Option<String>,
     kv_quant: Option<KvQuant>,
+}
+
+/// What an endpoint wants of its answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) scoring: Scoring,
+    /// Special tokens that show in the text.
+    pub(crate) shown: Shown,
+    /// What binds the text to a form.
+    pub(crate) form: Option<Asked>,
 }
 
 /// A seed: any 64-bit integer, signed or not.
@@ -144,6 +154,11 @@ impl Generation {
         self.fields.n.map_or(1, |n| n as usize)
     }
 
+    /// The one form to which answers are bound, here or by an endpoint's own fields.
+    pub(crate) fn form(&self, own: impl Iterator<Item = Asked>) -> Result<Option<Asked>, ApiError> {
+        self.guided.one(own)
+    }
+
     /// The engine's requests: for each prompt as many as there are choices, whose seeds count up from the request's. `format` is
     /// what the endpoint's own fields say of the answer's form.
     /// Each is made when it is asked for, so that a refusal of the first spares the copies. [`Self::check`] comes first.
@@ -151,14 +166,14 @@ impl Generation {
         &'a self,
         model: &'a ServedModel,
         prompts: &'a [Vec<TokenId>],
-        scoring: Scoring,
-        format: Option<Asked>,
+        wanted: Wanted,
     ) -> Result<impl Iterator<Item = Request> + 'a, ApiError> {
         let (sampling, stops, state) = (self.sampling(model)?, self.stops()?, self.state(model)?);
-        let grammar = self.guided.one(format)?.map(|asked| asked.compile(&model.text)).transpose()?;
+        let grammar = wanted.form.as_ref().map(|asked| asked.compile(&model.text)).transpose()?;
         let choices = self.choices();
         // A prompt is the same in all its choices, and scored in the first, unless that is all that is asked for.
         let alone = self.asks_for_nothing();
+        let scoring = wanted.scoring;
         let scoring =
             move |choice| Scoring { prompt: scoring.prompt.filter(|_| choice == 0 || alone), ..scoring };
         let rows =
@@ -171,7 +186,7 @@ impl Generation {
             scoring: scoring(choice),
             end_tokens: model.text.tokenizer.end_tokens().to_vec(),
             ignore_end: self.fields.ignore_eos.unwrap_or(false),
-            text: model.text.answer(&stops),
+            text: model.text.answer_showing(&stops, wanted.shown.clone()),
             grammar: grammar.as_ref().map(Compiled::matcher),
         }))
     }

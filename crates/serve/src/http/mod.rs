@@ -5,6 +5,7 @@
 //! | `chat`, `completion` | the generating endpoints |
 //! | `generation`, `message` | the fields that they share; messages as templates see them |
 //! | `structure` | fields that bind answers to a form |
+//! | `tool`, `reply` | functions that chats declare; replies taken apart into reasoning, text and calls |
 //! | `vocabulary` | tokens of texts, texts of tokens |
 //! | `body`, `error` | what comes in malformed, and how it is answered |
 //! | `answer`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
@@ -17,10 +18,12 @@ mod completion;
 mod error;
 mod generation;
 mod message;
+mod reply;
 mod score;
 mod state;
 mod stream;
 mod structure;
+mod tool;
 mod vocabulary;
 mod wire;
 

@@ -37,8 +37,8 @@ pub(crate) struct Guided {
 /// A grammar, and the field that it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Asked {
-    field: &'static str,
-    grammar: Grammar,
+    pub(crate) field: &'static str,
+    pub(crate) grammar: Grammar,
 }
 
 impl ResponseFormat {
@@ -80,8 +80,8 @@ impl Guided {
     }
 
     /// The one thing that is asked for, here or by an endpoint's own fields.
-    pub(crate) fn one(&self, own: Option<Asked>) -> Result<Option<Asked>, ApiError> {
-        let mut all: Vec<Asked> = own.into_iter().chain(self.grammars()?).collect();
+    pub(crate) fn one(&self, own: impl Iterator<Item = Asked>) -> Result<Option<Asked>, ApiError> {
+        let mut all: Vec<Asked> = own.chain(self.grammars()?).collect();
         match all.as_slice() {
             [] | [_] => Ok(all.pop()),
             [one, other, ..] => {
@@ -112,7 +112,7 @@ mod tests {
             serde_json::from_value(body["response_format"].clone()).expect("it fits");
         let own = format.map_or(Ok(None), |format| format.grammar());
         let guided: Guided = serde_json::from_value(body).expect("it fits");
-        own.and_then(|own| guided.one(own)).map_err(message)
+        own.and_then(|own| guided.one(own.into_iter())).map_err(message)
     }
 
     fn grammar(body: Value) -> Option<Grammar> {

@@ -7,3 +7,4 @@ mod refusal;
 mod scores;
 mod structure;
 mod support;
+mod tool;
