@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `chat`, `completion` | the generating endpoints |
+//! | `anthropic` | Anthropic's protocol over the same chats |
 //! | `generation`, `message` | the fields that they share; messages as templates see them |
 //! | `structure` | fields that bind answers to a form |
 //! | `tool`, `reply` | functions that chats declare; replies taken apart into reasoning, text and calls |
@@ -12,6 +13,7 @@
 //! | `state` | the served models |
 
 mod answer;
+mod anthropic;
 mod body;
 mod chat;
 mod completion;
@@ -129,6 +131,8 @@ fn router(app: App) -> Router {
         .route("/v1/chat/completions", post(chat::complete))
         .route("/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completion::complete))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/tokenize", post(vocabulary::tokenize))
         .route("/detokenize", post(vocabulary::detokenize))
         .route("/apply-template", post(chat::apply_template))

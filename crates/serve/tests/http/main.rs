@@ -1,5 +1,6 @@
 //! The server over HTTP: a real engine with a scripted model, and a client on a bare socket.
 
+mod anthropic;
 mod chat;
 mod endpoints;
 mod lifetime;

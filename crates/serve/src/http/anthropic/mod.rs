@@ -1,0 +1,109 @@
+//! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's protocol over the same chats.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `request` | a body as the fields of a chat |
+//! | `reply` | answers as blocks of content, whole and as events |
+//!
+//! Invariants: what a request means is what the chat means that it becomes; errors have Anthropic's envelope; the tokens
+//! that are counted are those that the same request reports.
+//! Source: <https://docs.anthropic.com/en/api/messages>.
+
+mod reply;
+mod request;
+
+use super::{
+    body::{Body, typed},
+    chat::{self, ChatRequest},
+    error::ApiError,
+    generation::Generation,
+    state::{App, blocking},
+};
+use crate::model::ServedModel;
+use axum::{
+    Json,
+    extract::{FromRequest, Request, State},
+    response::{IntoResponse, Response},
+};
+use reply::Stops;
+use request::MessagesRequest;
+use serde_json::{Value, json};
+
+/// An error in Anthropic's envelope.
+#[derive(Debug)]
+pub(crate) struct Refusal(ApiError);
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = Json(envelope(&self.0)).into_response().into_body();
+        // Status and headers are those that the error has elsewhere.
+        let mut response = self.0.into_response();
+        *response.body_mut() = body;
+        response
+    }
+}
+
+/// The body of an error.
+fn envelope(error: &ApiError) -> Value {
+    let kind = match error.status.as_u16() {
+        401 => "authentication_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 => "overloaded_error",
+        status if status >= 500 => "api_error",
+        _ => "invalid_request_error",
+    };
+    json!({"type": "error", "error": {"type": kind, "message": error.message}})
+}
+
+/// Answers messages.
+pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
+    let asked = read(request).await?;
+    asked.check_length()?;
+    let (stops, streamed) = (Stops(asked.stops()), asked.streams());
+    let model = app.model(asked.model())?;
+    let submitted = blocking(move || {
+        let (own, generation) = chat_of(&asked, &model)?;
+        chat::submit("msg", (&own, &generation), &model)
+    });
+    let (mut answer, prompt) = submitted.await?;
+    if streamed {
+        return Ok(reply::stream(answer, stops, prompt, app.keep_alive()));
+    }
+    let wholes = answer.collect().await?;
+    Ok(Json(reply::message(&answer, wholes, &stops)).into_response())
+}
+
+/// Counts the tokens of messages.
+pub(crate) async fn count_tokens(State(app): State<App>, request: Request) -> Result<Json<Value>, Refusal> {
+    let asked = read(request).await?;
+    let model = app.model(asked.model())?;
+    let counted = blocking(move || {
+        let (own, _) = chat_of(&asked, &model)?;
+        own.tokens(&model)
+    });
+    Ok(Json(json!({"input_tokens": counted.await?.len()})))
+}
+
+async fn read(request: Request) -> Result<MessagesRequest, ApiError> {
+    let Body(asked) = Body::<MessagesRequest>::from_request(request, &()).await?;
+    asked.check()?;
+    Ok(asked)
+}
+
+/// The chat that a request becomes.
+fn chat_of(asked: &MessagesRequest, model: &ServedModel) -> Result<(ChatRequest, Generation), ApiError> {
+    let (fields, continued) = asked.chat(&model.text)?;
+    let (mut own, generation) = (typed::<ChatRequest>(&fields)?, Generation::read(&fields)?);
+    own.check()?;
+    generation.check(1)?;
+    own.continues(continued);
+    Ok((own, generation))
+}
