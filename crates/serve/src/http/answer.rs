@@ -144,7 +144,7 @@ impl Answer {
         let rows: Vec<Option<Row>> = subscriptions.into_iter().zip(scorings).map(row).collect();
         let stops = vec![None; rows.len()];
         let head = Head {
-            id: format!("{prefix}-{:016x}", RandomState::new().hash_one(unix_seconds())),
+            id: format!("{prefix}{:016x}", RandomState::new().hash_one(unix_seconds())),
             created: unix_seconds(),
             model: model.name.clone(),
         };

@@ -63,7 +63,7 @@ pub(crate) async fn complete(
         let form = generation.form([].into_iter())?;
         let wanted = Wanted { scoring: own.scoring(&generation), form, ..Wanted::default() };
         let requests = generation.requests(&model, &prompts, wanted)?;
-        let mut answer = Answer::submit("cmpl", &model, requests, generation.choices())?;
+        let mut answer = Answer::submit("cmpl-", &model, requests, generation.choices())?;
         if own.echo == Some(true) {
             answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
         }

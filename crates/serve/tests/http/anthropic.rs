@@ -80,7 +80,7 @@ fn tools() -> Json {
 fn a_message_has_its_shape_whole_and_as_events() {
     let rig = rig();
     let mut whole = ask(&rig, SAID, tools());
-    assert!(whole["id"].take().as_str().is_some_and(|id| id.starts_with("msg")));
+    assert!(whole["id"].take().as_str().is_some_and(|id| id.starts_with("msg_")));
     let id = whole["content"][2]["id"].take();
     assert!(id.as_str().is_some_and(|id| !id.is_empty()));
     let content = json!([

@@ -71,7 +71,7 @@ pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result
     let model = app.model(asked.model())?;
     let submitted = blocking(move || {
         let (own, generation) = chat_of(&asked, &model)?;
-        chat::submit("msg", (&own, &generation), &model)
+        chat::submit("msg_", (&own, &generation), &model)
     });
     let (mut answer, prompt) = submitted.await?;
     if streamed {
