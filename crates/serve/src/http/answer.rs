@@ -6,6 +6,7 @@
 //! prompt once, however many choices it has; dropping an answer cancels what has not ended.
 
 use super::{
+    cancel::Known,
     error::ApiError,
     reply::{CallPiece, Plan, Replying, Said},
     score::{Echo, Scored, Scores},
@@ -23,7 +24,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tandem_contracts::request::{Event, Outcome, Request, Score, Scoring, Usage};
+use tandem_contracts::request::{Event, Outcome, Request, RequestId, Score, Scoring, Usage};
 use tandem_engine::Subscription;
 
 /// What names an answer in each of its objects.
@@ -54,6 +55,8 @@ pub(crate) struct Answer {
     reasoning_tokens: usize,
     /// Which stop string ended each row that has ended.
     stops: Vec<Option<usize>>,
+    /// Keeps the id known to who would cancel it.
+    pub(super) known: Option<Known>,
 }
 
 /// One choice that has not ended.
@@ -149,7 +152,19 @@ impl Answer {
             model: model.name.clone(),
         };
         let (ready, usage) = (VecDeque::new(), Usage::default());
-        Ok(Self { head, tokenizer, scored, rows, choices, turn: 0, ready, usage, reasoning_tokens: 0, stops })
+        Ok(Self {
+            head,
+            tokenizer,
+            scored,
+            rows,
+            choices,
+            turn: 0,
+            ready,
+            usage,
+            reasoning_tokens: 0,
+            stops,
+            known: None,
+        })
     }
 
     /// Takes the text of each choice apart, from its beginning.
@@ -179,6 +194,11 @@ impl Answer {
             let piece = row.echoed(&self.tokenizer, Vec::new());
             self.ready.extend(piece.map(|piece| (index, Part::More(piece))));
         }
+    }
+
+    /// What the engine calls the rows that have not ended.
+    pub(crate) fn ids(&self) -> Vec<RequestId> {
+        self.rows.iter().flatten().map(|row| row.subscription.id()).collect()
     }
 
     /// Which stop string ended a row.
@@ -378,9 +398,15 @@ fn reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
     match outcome {
         Outcome::End | Outcome::Stop(_) => Ok("stop"),
         Outcome::Length => Ok("length"),
-        Outcome::Cancelled => Err(failed("the request was cancelled")),
+        Outcome::Cancelled => Err(cancelled()),
         Outcome::Failed(failure) => Err(failed(&failure.message)),
     }
+}
+
+/// Nobody's fault: a status that is no standard's, as nginx has it for requests that their clients end.
+fn cancelled() -> ApiError {
+    let status = StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST);
+    ApiError::new(status, "the request was cancelled").code("request_cancelled")
 }
 
 fn failed(message: &str) -> ApiError {

@@ -88,7 +88,12 @@ pub(crate) async fn complete(
     generation.check(1)?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
-    let submitted = blocking(move || submit("chatcmpl-", (&own, &generation), &model));
+    let running = app.running().clone();
+    let submitted = blocking(move || {
+        let (mut answer, prompt) = submit("chatcmpl-", (&own, &generation), &model)?;
+        running.know(&mut answer, &model.engine);
+        Ok((answer, prompt))
+    });
     let (mut answer, _) = submitted.await.map_err(|error| error.at("messages"))?;
     if let Some(options) = streamed {
         let chunks = ChatChunks { usage: options.include_usage == Some(true) };

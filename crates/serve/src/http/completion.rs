@@ -58,12 +58,14 @@ pub(crate) async fn complete(
     generation.check(if own.echo == Some(true) { 0 } else { 1 })?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
+    let running = app.running().clone();
     let submitted = blocking(move || {
         let prompts = own.prompt.tokens(&model.text.tokenizer)?;
         let form = generation.form([].into_iter())?;
         let wanted = Wanted { scoring: own.scoring(&generation), form, ..Wanted::default() };
         let requests = generation.requests(&model, &prompts, wanted)?;
         let mut answer = Answer::submit("cmpl-", &model, requests, generation.choices())?;
+        running.know(&mut answer, &model.engine);
         if own.echo == Some(true) {
             answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
         }

@@ -8,6 +8,7 @@
 //! | `structure` | fields that bind answers to a form |
 //! | `tool`, `reply` | functions that chats declare; replies taken apart into reasoning, text and calls |
 //! | `vocabulary` | tokens of texts, texts of tokens |
+//! | `cancel`, `metrics` | the end of a request by its id; counts for people who chart them |
 //! | `body`, `error` | what comes in malformed, and how it is answered |
 //! | `answer`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
@@ -15,11 +16,13 @@
 mod answer;
 mod anthropic;
 mod body;
+mod cancel;
 mod chat;
 mod completion;
 mod error;
 mod generation;
 mod message;
+mod metrics;
 mod reply;
 mod score;
 mod state;
@@ -136,6 +139,8 @@ fn router(app: App) -> Router {
         .route("/tokenize", post(vocabulary::tokenize))
         .route("/detokenize", post(vocabulary::detokenize))
         .route("/apply-template", post(chat::apply_template))
+        .route("/v1/requests/{id}/cancel", post(cancel::cancel))
+        .route("/metrics", get(metrics::metrics))
         .route("/v1/models", get(list))
         .route("/v1/models/{*id}", get(show))
         .route("/health", get(health))

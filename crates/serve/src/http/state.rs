@@ -1,6 +1,6 @@
 //! What every handler can reach.
 
-use super::error::ApiError;
+use super::{cancel::Running, error::ApiError};
 use crate::model::ServedModel;
 use axum::http::StatusCode;
 use std::{
@@ -19,16 +19,27 @@ pub(crate) struct App {
     models: Arc<[Arc<ServedModel>]>,
     draining: Arc<AtomicBool>,
     keep_alive: Duration,
+    running: Running,
 }
 
 impl App {
     pub(crate) fn new(models: Vec<ServedModel>, keep_alive: Duration) -> Self {
-        Self { models: models.into_iter().map(Arc::new).collect(), draining: Arc::default(), keep_alive }
+        Self {
+            models: models.into_iter().map(Arc::new).collect(),
+            draining: Arc::default(),
+            keep_alive,
+            running: Running::default(),
+        }
     }
 
     /// Silence after which a stream sends a comment.
     pub(crate) fn keep_alive(&self) -> Duration {
         self.keep_alive
+    }
+
+    /// The requests that run, by their ids.
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
     }
 
     pub(crate) fn models(&self) -> &[Arc<ServedModel>] {

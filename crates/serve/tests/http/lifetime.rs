@@ -68,6 +68,30 @@ fn a_client_that_leaves_frees_its_row() {
 }
 
 #[test]
+fn a_request_is_cancelled_by_the_id_of_its_answer() {
+    let rig = Rig::new();
+    rig.control.hold(true);
+    let mut connection = rig.connect();
+    let body = chat("hi", json!({"stream": true, "n": 2, "max_tokens": 100})).to_string();
+    connection.request("POST", "/v1/chat/completions", body.as_bytes());
+    connection.head();
+    let opening = text(connection.chunk());
+    let opening: Json =
+        serde_json::from_str(opening.strip_prefix("data: ").expect("an event").trim()).expect("JSON");
+    let id = opening["id"].as_str().expect("an id").to_owned();
+    let cancel = format!("/v1/requests/{id}/cancel");
+    let told = rig.post(&cancel, &json!({}));
+    assert_eq!((told.status, told.json()), (200, json!({"id": id, "cancelled": true})));
+    rig.control.release();
+    rig.await_metrics(|metrics| metrics.outcomes.cancelled == 2);
+    let rest: String = std::iter::from_fn(|| connection.chunk()).map(|chunk| text(Some(chunk))).collect();
+    assert!(rest.contains("request_cancelled") && !rest.contains("[DONE]"), "{rest}");
+    assert_eq!(rig.post(&cancel, &json!({})).error().0, 404);
+    assert_eq!(rig.post("/v1/requests/nobody/cancel", &json!({})).error().0, 404);
+    assert_eq!(rig.chat("say: alive", json!({})).content(), "alive");
+}
+
+#[test]
 fn a_body_cut_midway_harms_nobody() {
     let rig = Rig::new();
     for bytes in [

@@ -69,9 +69,12 @@ pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result
     asked.check_length()?;
     let (stops, streamed) = (Stops(asked.stops()), asked.streams());
     let model = app.model(asked.model())?;
+    let running = app.running().clone();
     let submitted = blocking(move || {
         let (own, generation) = chat_of(&asked, &model)?;
-        chat::submit("msg_", (&own, &generation), &model)
+        let (mut answer, prompt) = chat::submit("msg_", (&own, &generation), &model)?;
+        running.know(&mut answer, &model.engine);
+        Ok((answer, prompt))
     });
     let (mut answer, prompt) = submitted.await?;
     if streamed {

@@ -131,10 +131,12 @@ impl Markup {
             tape.space().await;
             tape.literal(mark).await?;
         }
-        while self.attributes {
-            match tape.next().await? {
-                '>' => break,
-                next => attributes.push(next),
+        if self.attributes {
+            loop {
+                match tape.next().await? {
+                    '>' => break,
+                    next => attributes.push(next),
+                }
             }
         }
         let key = key.trim();
