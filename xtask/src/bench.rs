@@ -26,6 +26,8 @@ enum Target {
     Engine(relay::Options),
     /// How fast the MLX backend runs a short prompt and a few tokens.
     Mlx(Mlx),
+    /// What drafts and grammars save and cost, in ratios that are each held to a bar.
+    Spec(relay::Options),
     /// How far the `fast` arithmetic's predictions are from those of `exact`, and these from mlx-lm's.
     Quality(relay::Options),
 }
@@ -75,8 +77,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Target::Cpu(options) => cpu(options),
         Target::Engine(options) => relay::run("bench", &options.after("engine")),
         Target::Mlx(options) => mlx(options),
+        Target::Spec(options) => spec(options),
         Target::Quality(options) => quality(options),
     }
+}
+
+fn spec(options: &relay::Options) -> Result<()> {
+    let model = model::STARTER.fetch()?;
+    process::run(relay::program("bench", &options.after("spec"))?.env(model::VARIABLE, model))
 }
 
 fn quality(options: &relay::Options) -> Result<()> {

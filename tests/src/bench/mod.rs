@@ -6,6 +6,7 @@
 //! | [`ours`] | a case on one of our devices, through the model port |
 //! | [`peer`] | the same case in llama.cpp's own benchmark programs |
 //! | [`engine`] | the engine against a bare loop of steps, an idle device, a cold start |
+//! | [`spec`] | drafts and grammars against the same without |
 //! | [`mlx`] | the MLX adapter in turns with mlx-lm |
 //! | [`start`], [`process`] | from the start of a program to its first token, and its memory |
 //! | [`bandwidth`] | how fast this machine reads memory |
@@ -21,4 +22,5 @@ pub mod peer;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod spec;
 pub mod start;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench cpu`, `engine` and `mlx`: how fast a model runs.
+//! `cargo xtask bench cpu`, `engine`, `spec` and `mlx`: how fast a model runs.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf};
@@ -9,6 +9,7 @@ use tandem_tests::{
     bench::{
         engine, mlx,
         run::{self, Plan},
+        spec,
     },
 };
 
@@ -27,6 +28,21 @@ enum Target {
     Engine(Engine),
     /// The MLX backend: a short prompt and a few tokens.
     Mlx(Mlx),
+    /// Drafts and grammars, against the same without. Fails where a bar is missed.
+    Spec(Spec),
+}
+
+#[derive(Debug, Parser)]
+struct Spec {
+    /// The starter model's GGUF file.
+    #[arg(long, env = "TANDEM_STARTER_MODEL")]
+    model: PathBuf,
+    /// Threads [default: the physical cores].
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Turns of each measurement; medians count.
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
 }
 
 #[derive(Debug, Parser)]
@@ -109,6 +125,10 @@ fn main() -> Result<()> {
         Target::Engine(Engine { model, threads, repeat, json, only }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
             engine::run(&engine::Plan { model, threads, repeat: repeat.max(1), json, only })
+        }
+        Target::Spec(Spec { model, threads, repeat }) => {
+            let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
+            spec::run(&spec::Plan { model, threads, repeat: repeat.max(1) })
         }
         Target::Mlx(Mlx { model, python, repeat, json }) => {
             mlx::run(&mlx::Plan { model, python, repeat: repeat.max(1), json })

@@ -1,6 +1,6 @@
 //! One figure of the engine, the bar that it is held to, and how both are shown.
 
-use crate::bench::report::median;
+use crate::{Result, bench::report::median, table};
 use serde_json::{Value, json};
 
 /// What a figure must be.
@@ -76,6 +76,19 @@ impl Figure {
             "name": self.name, "unit": self.unit, "values": self.values, "median": median(&self.values),
             "at_least": least, "at_most": most, "held": self.holds(),
         })
+    }
+}
+
+/// Prints a table.
+///
+/// # Errors
+/// A bar is not held.
+pub fn report(figures: &[Figure]) -> Result<()> {
+    print!("{}", table::render(["", "median", "bar", ""], figures.iter().map(Figure::cells)));
+    let missed: Vec<&str> = figures.iter().filter(|it| !it.holds()).map(|it| it.name.as_str()).collect();
+    match missed.as_slice() {
+        [] => Ok(()),
+        missed => Err(format!("bars are missed: {}", missed.join("; ")).into()),
     }
 }
 

@@ -17,7 +17,7 @@ mod queue;
 mod turn;
 
 use super::ours::{Bench, token};
-use crate::{Result, table};
+use crate::Result;
 use figure::Figure;
 use serde_json::json;
 use std::{
@@ -136,15 +136,10 @@ pub fn run(plan: &Plan) -> Result<()> {
     for (_, part) in parts.into_iter().filter(|(name, _)| name.contains(&plan.only)) {
         figures.append(&mut part(&mut rig)?);
     }
-    print!("{}", table::render(["", "median", "bar", ""], figures.iter().map(Figure::cells)));
     if let Some(path) = &plan.json {
         let rows: Vec<_> = figures.iter().map(Figure::json).collect();
         let figures = json!({"model": plan.model, "threads": plan.threads, "figures": rows});
         fs::write(path, format!("{figures:#}\n"))?;
     }
-    let missed: Vec<&str> = figures.iter().filter(|it| !it.holds()).map(|it| it.name.as_str()).collect();
-    match missed.as_slice() {
-        [] => Ok(()),
-        missed => Err(format!("bars are missed: {}", missed.join("; ")).into()),
-    }
+    figure::report(&figures)
 }
