@@ -2,12 +2,12 @@
 
 use super::{
     engine::{
-        client::{self, Stream, read_until, request},
+        client::{self, Stream, read_until},
         figure::{self, Bar, Figure},
     },
     report::median,
 };
-use crate::{Result, quality};
+use crate::{Result, host::request, quality};
 use serde_json::{Value, json};
 use std::{fs, hint::black_box, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Instant};
 use tandem_contracts::{
