@@ -265,7 +265,7 @@ fn mlx_gives_a_request_its_tokens_in_any_company() {
             let alone: Vec<_> =
                 prompts.iter().map(|it| answer(engine.submit(asked(it)).unwrap()).0).collect();
             engine.shutdown();
-            let engine = setting.together(Mixing::default()).unwrap();
+            let engine = setting.together(Mixing::default(), Drafting::OFF).unwrap();
             let greedy = |prompt: &Vec<TokenId>| engine.submit(request(prompt.clone(), ANSWER)).unwrap();
             let running: Vec<_> = prompts.iter().map(greedy).collect();
             for (subscription, (tokens, scores)) in running.into_iter().zip(&alone) {
