@@ -75,21 +75,17 @@ enum Peer {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.target {
         Target::Cpu(options) => cpu(options),
-        Target::Engine(options) => relay::run("bench", &options.after("engine")),
+        Target::Engine(options) => with_starter("bench", &options.after("engine")),
         Target::Mlx(options) => mlx(options),
-        Target::Spec(options) => spec(options),
-        Target::Quality(options) => quality(options),
+        Target::Spec(options) => with_starter("bench", &options.after("spec")),
+        Target::Quality(options) => with_starter("quality", options),
     }
 }
 
-fn spec(options: &relay::Options) -> Result<()> {
+/// Runs a program that measures the starter model.
+fn with_starter(program: &str, options: &relay::Options) -> Result<()> {
     let model = model::STARTER.fetch()?;
-    process::run(relay::program("bench", &options.after("spec"))?.env(model::VARIABLE, model))
-}
-
-fn quality(options: &relay::Options) -> Result<()> {
-    let model = model::STARTER.fetch()?;
-    process::run(relay::program("quality", options)?.env(model::VARIABLE, model))
+    process::run(relay::program(program, options)?.env(model::VARIABLE, model))
 }
 
 fn cpu(options: &Cpu) -> Result<()> {
