@@ -8,7 +8,7 @@ use std::process::Command;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::error::Result;
-use crate::{mlx, model, peer, process, python, relay, workspace};
+use crate::{debian, mlx, model, peer, process, python, relay, workspace};
 
 /// What `cargo xtask bench` can be told.
 #[derive(Args, Clone, Debug)]
@@ -115,5 +115,7 @@ fn mlx(options: &Mlx) -> Result<()> {
     process::run(workspace::cargo(["build", "--release", "--package", "tandem-tests"]).args(features))?;
     let mut bench = Command::new(workspace::release_program("bench")?);
     bench.arg("mlx").args(python.iter().flat_map(|python| ["--python".as_ref(), python.as_os_str()]));
+    // For mlx-lm too: our copy of MLX has it in the place of its own, slower library.
+    bench.envs(debian::openblas().map(|library| ("LD_PRELOAD", library)));
     process::run(bench.env(model::VARIABLE, model).args(&options.arguments))
 }
