@@ -9,6 +9,7 @@
 //! | `tool`, `reply` | functions that chats declare; replies taken apart into reasoning, text and calls |
 //! | `vocabulary` | tokens of texts, texts of tokens |
 //! | `cancel`, `metrics` | the end of a request by its id; counts for people who chart them |
+//! | `page` | the chat page |
 //! | `body`, `error` | what comes in malformed, and how it is answered |
 //! | `answer`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
@@ -23,6 +24,7 @@ mod error;
 mod generation;
 mod message;
 mod metrics;
+mod page;
 mod reply;
 mod score;
 mod state;
@@ -131,6 +133,7 @@ async fn on_engines(app: &App, act: fn(&EngineHandle)) {
 
 fn router(app: App) -> Router {
     Router::new()
+        .route("/", get(page::page))
         .route("/v1/chat/completions", post(chat::complete))
         .route("/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completion::complete))

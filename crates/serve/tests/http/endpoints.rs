@@ -1,8 +1,10 @@
 //! The endpoints beside chat.
 
 use crate::support::{MODEL, Rig, Setup, stable};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use insta::assert_snapshot;
 use serde_json::{Value as Json, json};
+use sha2::{Digest, Sha256};
 
 #[test]
 fn models_are_listed_and_shown() {
@@ -123,4 +125,25 @@ fn texts_become_tokens_and_tokens_texts() {
     assert_eq!(detokenize(json!([257]))["error"]["param"], "tokens");
     let (status, error) = rig.post("/tokenize", &json!({"content": "a", "parse_special": false})).error();
     assert_eq!((status, &error["param"]), (400, &json!("parse_special")));
+}
+
+/// The policy names the hashes of what stands between the tags, as the browser will compute them.
+#[test]
+fn the_page_is_whole_and_may_run_nothing_but_its_own_script() {
+    let page = Rig::new().get("/");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let (policy, html) = (page.header("content-security-policy").expect("a policy"), page.text());
+    for (directive, open, close) in
+        [("script-src", "<script type=\"module\">", "</script>"), ("style-src", "<style>", "</style>")]
+    {
+        let parts: Vec<_> = html.split(open).collect();
+        let [_, rest] = parts[..] else { panic!("{open} stands once") };
+        let (inner, _) = rest.split_once(close).expect(close);
+        let hash = STANDARD.encode(Sha256::digest(inner));
+        assert!(policy.contains(&format!("; {directive} 'sha256-{hash}';")), "{policy}");
+    }
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    for foreign in [" src=\"", "url(", "@import", "innerHTML"] {
+        assert!(!html.contains(foreign), "{foreign}");
+    }
 }
