@@ -74,6 +74,14 @@ pub(crate) const ARM_EMULATOR: Need = Need {
     present: || process::succeeds(Command::new("qemu-aarch64").arg("--version")),
 };
 
+/// A browser without a window, to try the chat page in.
+pub(crate) const BROWSER: Need = Need {
+    name: "Chromium without a window",
+    package: "chromium-headless-shell",
+    otherwise: None,
+    present: || process::succeeds(Command::new("chromium-headless-shell").arg("--version")),
+};
+
 /// The C++ compiler's command.
 pub(crate) fn cxx() -> String {
     env::var("CXX").unwrap_or_else(|_| "c++".into())

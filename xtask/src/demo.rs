@@ -70,7 +70,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Where the server will be, and a request to try.
 fn invitation(port: u16) -> String {
     format!(
-        "\nThe server will listen on http://127.0.0.1:{port} until Ctrl-C. To try it, in another terminal:\n\n\
+        "\nThe server will listen on http://127.0.0.1:{port} until Ctrl-C. Open that address in a browser,\n\
+         or in another terminal:\n\n\
          curl http://127.0.0.1:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n  \
          -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is the capital of France?\"}}]}}'\n"
     )
@@ -84,7 +85,8 @@ mod tests {
     fn the_invitation_shows_a_whole_request() {
         insta::assert_snapshot!(invitation(8081), @r#"
 
-        The server will listen on http://127.0.0.1:8081 until Ctrl-C. To try it, in another terminal:
+        The server will listen on http://127.0.0.1:8081 until Ctrl-C. Open that address in a browser,
+        or in another terminal:
 
         curl http://127.0.0.1:8081/v1/chat/completions -H 'Content-Type: application/json' \
           -d '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'

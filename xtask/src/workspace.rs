@@ -40,11 +40,16 @@ pub(crate) fn metadata() -> Result<Value> {
 
 /// A program that Cargo built in release.
 pub(crate) fn release_program(name: &str) -> Result<PathBuf> {
+    program("release", name)
+}
+
+/// A program that Cargo built, by the folder of its profile.
+pub(crate) fn program(profile: &str, name: &str) -> Result<PathBuf> {
     let metadata = metadata()?;
     let target = metadata["target_directory"]
         .as_str()
         .ok_or_else(|| Error::unexpected("cargo metadata: no target_directory"))?;
-    Ok(Path::new(target).join("release").join(name))
+    Ok(Path::new(target).join(profile).join(name))
 }
 
 /// The target that the compiler builds for when none is named, such as `x86_64-unknown-linux-gnu`.

@@ -3,6 +3,7 @@
 //! A step that fails does not stop the others; the summary at the end names it, and the command fails. A step
 //! that runs tests and finds none fails too.
 
+mod client;
 mod report;
 mod step;
 mod tally;

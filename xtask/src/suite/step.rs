@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::report::Outcome;
-use super::tally;
+use super::{client, tally};
 use crate::error::Result;
 use crate::{debian, mlx, model, process, workspace};
 
@@ -51,6 +51,8 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "doctests", when: When::Full, run: doctests },
     Step { name: "documentation", when: When::Full, run: documentation },
     Step { name: "cpu alone", when: When::Full, run: cpu_alone },
+    Step { name: "clients", when: When::Full, run: client::clients },
+    Step { name: "chat page", when: When::Full, run: client::page },
     Step { name: "arm kernels", when: When::Full, run: arm_kernels },
     Step { name: "mlx set-up", when: When::Mlx, run: mlx_setup },
     Step { name: "mlx clippy", when: When::Mlx, run: mlx_clippy },

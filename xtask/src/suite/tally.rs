@@ -1,4 +1,4 @@
-//! Counts tests from the lines that Rust's test runner ends with, while they go by.
+//! Counts tests from the lines that test runners end with, while they go by.
 
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
@@ -35,9 +35,14 @@ impl Tally {
     }
 }
 
-/// Runs a command that runs tests, passes on what it prints, and counts. It fails if a test failed, if the
+/// Runs a command that runs Rust's tests, passes on what it prints, and counts. It fails if a test failed, if the
 /// command did, or if there was no test.
 pub(super) fn run(command: &mut Command) -> Result<Tally> {
+    run_as(command, Tally::of_line)
+}
+
+/// Like [`run`], for a runner whose closing lines are counted by `of_line`.
+pub(super) fn run_as(command: &mut Command, of_line: fn(&str) -> Option<Tally>) -> Result<Tally> {
     process::announce(command);
     let start = command.stdout(Stdio::piped()).spawn();
     let mut child = start.map_err(|error| process::failed(command, error.to_string()))?;
@@ -45,7 +50,7 @@ pub(super) fn run(command: &mut Command) -> Result<Tally> {
     for line in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
         let line = line.map_err(|error| process::failed(command, error.to_string()))?;
         println!("{line}");
-        if let Some(counted) = Tally::of_line(&line) {
+        if let Some(counted) = of_line(&line) {
             tally += counted;
         }
     }
