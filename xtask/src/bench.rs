@@ -26,6 +26,8 @@ enum Target {
     Engine(relay::Options),
     /// How fast the MLX backend runs a short prompt and a few tokens.
     Mlx(Mlx),
+    /// What the server costs beside its engine, in ratios that are each held to a bar.
+    Serve(relay::Options),
     /// What drafts and grammars save and cost, in ratios that are each held to a bar.
     Spec(relay::Options),
     /// How far the `fast` arithmetic's predictions are from those of `exact`, and these from mlx-lm's.
@@ -77,6 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Target::Cpu(options) => cpu(options),
         Target::Engine(options) => with_starter("bench", &options.after("engine")),
         Target::Mlx(options) => mlx(options),
+        Target::Serve(options) => serve(options),
         Target::Spec(options) => with_starter("bench", &options.after("spec")),
         Target::Quality(options) => with_starter("quality", options),
     }
@@ -86,6 +89,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn with_starter(program: &str, options: &relay::Options) -> Result<()> {
     let model = model::STARTER.fetch()?;
     process::run(relay::program(program, options)?.env(model::VARIABLE, model))
+}
+
+/// The program is built first, as it is measured too.
+fn serve(options: &relay::Options) -> Result<()> {
+    process::run(&mut workspace::cargo(["build", "--release", "--package", "tandem"]))?;
+    let program = workspace::release_program("tandem")?;
+    let options = options.after("serve");
+    let model = model::STARTER.fetch()?;
+    let mut bench = relay::program("bench", &options)?;
+    process::run(bench.arg("--program").arg(program).env(model::VARIABLE, model))
 }
 
 fn cpu(options: &Cpu) -> Result<()> {

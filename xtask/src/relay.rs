@@ -1,4 +1,4 @@
-//! `cargo xtask parity`, `mutants`, `bench engine`, `bench spec` and `bench quality`: programs of the `tandem-tests` package, built in release.
+//! `cargo xtask parity`, `mutants`, `bench engine`, `bench serve`, `bench spec` and `bench quality`: programs of the `tandem-tests` package, built in release.
 
 use std::process::Command;
 

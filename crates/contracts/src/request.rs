@@ -83,7 +83,7 @@ pub struct Score {
 /// What a request's consumer sees, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The prompt is being processed: tokens done of all.
+    /// The prompt is being processed: tokens done of all. The first one says that the request has got its row.
     Progress {
         /// Prompt tokens in the cache.
         done: usize,

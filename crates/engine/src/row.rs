@@ -148,11 +148,13 @@ impl Row {
         self.open
     }
 
-    /// Notes that the slot is open and holds the first `held` tokens.
-    pub(crate) fn begin(&mut self, held: usize) {
+    /// Notes that the slot is open and holds the first `held` tokens, and tells the consumer that it waits no longer.
+    pub(crate) fn begin(&mut self, held: usize, now: Duration) {
         (self.open, self.computed) = (true, held);
         self.publisher.usage.prompt_tokens = held;
         self.publisher.usage.cached_tokens = held;
+        let prompt = self.prompt;
+        self.note(|publisher| publisher.progress(held, prompt, now));
     }
 
     /// Whether its state is to be kept now, as it stands before the prompt's last token.

@@ -102,8 +102,14 @@ pub struct Metrics {
     pub active: usize,
     /// Steps taken, failed ones included.
     pub steps: u64,
+    /// Rows of all of them together.
+    pub step_rows: u64,
     /// Steps that failed.
     pub failed_steps: u64,
+    /// Requests that got a row.
+    pub begun: u64,
+    /// How many of them began with tokens that had been computed for others.
+    pub reused: u64,
     /// Prompt tokens processed.
     pub prompt_tokens: u64,
     /// Prompt tokens that came from stored states or from other rows instead of forward passes.

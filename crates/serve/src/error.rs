@@ -19,6 +19,8 @@ pub enum ErrorKind {
     Refused,
     /// The network failed the server.
     Network,
+    /// Browsers send no such origin.
+    Origin,
 }
 
 /// An error of this crate.

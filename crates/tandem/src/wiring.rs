@@ -26,6 +26,16 @@ use tandem_serve::{
 /// # Errors
 /// A file, a configuration or a device that cannot be used.
 pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedModel> {
+    let (model, starting) = begin(arguments, config)?;
+    starting.wait().map_err(unstartable)?;
+    Ok(model)
+}
+
+/// The same, without waiting for the weights.
+///
+/// # Errors
+/// A file, a configuration or a device that cannot be used, as far as the text side and the files' heads tell.
+pub(crate) fn begin(arguments: &cli::Model, config: Config) -> Result<(ServedModel, Starting)> {
     let files = Arc::new(ModelFiles::open(&arguments.model)?);
     let Head { name, end_tokens, vocabulary } = head(&files)?;
     let states = states(&files, arguments)?;
@@ -40,9 +50,8 @@ pub(crate) fn start(arguments: &cli::Model, config: Config) -> Result<ServedMode
     let starting = early.map_or_else(|| start(text.tokenizer.len()), Ok)?;
     let defaults = files.folder().and_then(|folder| folder.generation.as_deref());
     let defaults = defaults.map_or_else(Defaults::default, Defaults::from_generation_config);
-    drop(files);
-    let engine = starting.wait().map_err(unstartable)?;
-    Ok(ServedModel { states, ..ServedModel::new(name, engine, text, defaults) })
+    let model = ServedModel { states, ..ServedModel::new(name, starting.handle(), text, defaults) };
+    Ok((model, starting))
 }
 
 /// What a model's files say besides its weights.
@@ -87,7 +96,8 @@ fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Re
     tandem_engine::start(open, build, config, Box::new(SystemClock::new())).map_err(unstartable)
 }
 
-fn unstartable(error: tandem_engine::Error) -> Error {
+/// An engine that did not start.
+pub(crate) fn unstartable(error: tandem_engine::Error) -> Error {
     Error::new("the model could not be started").because(error)
 }
 

@@ -6,6 +6,7 @@
 //! | [`ours`] | a case on one of our devices, through the model port |
 //! | [`peer`] | the same case in llama.cpp's own benchmark programs |
 //! | [`engine`] | the engine against a bare loop of steps, an idle device, a cold start |
+//! | [`serve`] | the server against its engine, idle connections, the time until it is ready |
 //! | [`spec`] | drafts and grammars against the same without |
 //! | [`mlx`] | the MLX adapter in turns with mlx-lm |
 //! | [`start`], [`process`] | from the start of a program to its first token, and its memory |
@@ -22,5 +23,6 @@ pub mod peer;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod serve;
 pub mod spec;
 pub mod start;

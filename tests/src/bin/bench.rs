@@ -1,4 +1,4 @@
-//! `cargo xtask bench cpu`, `engine`, `spec` and `mlx`: how fast a model runs.
+//! `cargo xtask bench cpu`, `engine`, `serve`, `spec` and `mlx`: how fast a model runs.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf};
@@ -9,7 +9,7 @@ use tandem_tests::{
     bench::{
         engine, mlx,
         run::{self, Plan},
-        spec,
+        serve, spec,
     },
 };
 
@@ -28,6 +28,8 @@ enum Target {
     Engine(Engine),
     /// The MLX backend: a short prompt and a few tokens.
     Mlx(Mlx),
+    /// The server, against its engine called directly. Fails where a bar is missed.
+    Serve(Serve),
     /// Drafts and grammars, against the same without. Fails where a bar is missed.
     Spec(Spec),
 }
@@ -43,6 +45,25 @@ struct Spec {
     /// Turns of each measurement; medians count.
     #[arg(long, default_value_t = 3)]
     repeat: usize,
+}
+
+#[derive(Debug, Parser)]
+struct Serve {
+    /// A GGUF file with a chat template.
+    #[arg(long, env = "TANDEM_STARTER_MODEL")]
+    model: PathBuf,
+    /// Threads [default: the physical cores].
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Turns of each measurement; medians count.
+    #[arg(long, default_value_t = 5)]
+    repeat: usize,
+    /// The `tandem` program, whose start and memory are measured.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Where to write the figures.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 #[derive(Debug, Parser)]
@@ -125,6 +146,10 @@ fn main() -> Result<()> {
         Target::Engine(Engine { model, threads, repeat, json, only }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
             engine::run(&engine::Plan { model, threads, repeat: repeat.max(1), json, only })
+        }
+        Target::Serve(Serve { model, threads, repeat, program, json }) => {
+            let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
+            serve::run(&serve::Plan { model, threads, repeat: repeat.max(1), program, json })
         }
         Target::Spec(Spec { model, threads, repeat }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);

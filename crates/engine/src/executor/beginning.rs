@@ -102,8 +102,10 @@ impl Executor {
             guard("open", || session.open(slot, &policy, None))?;
         }
         let held = held.unwrap_or(0);
+        self.metrics.begun += 1;
+        self.metrics.reused += u64::from(held > 0);
         self.metrics.cached_tokens += held as u64;
-        self.rows[index].begin(held);
+        self.rows[index].begin(held, self.parts.clock.now());
         Ok(())
     }
 

@@ -99,6 +99,7 @@ impl Executor {
     /// Begins a step; `register` has what slots have sampled and nobody has read.
     pub(super) fn begin(&mut self, step: Step, load: Load, register: Option<(&[Slot], &Tensor)>) -> Flight {
         self.metrics.steps += 1;
+        self.metrics.step_rows += step.rows.len() as u64;
         let vocabulary = self.vocabulary();
         let leading = self.may_lead(&step);
         let mut bound = self.lend_grammars(&step);

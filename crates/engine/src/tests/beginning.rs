@@ -58,7 +58,9 @@ fn a_second_turn_begins_where_the_first_one_ended() {
         hold(&mut again, &second, 2, 8);
         let steps = if trimmable { "0@8+3*\n0@11+1*" } else { "0@8+2\n0@10+1*\n0@11+1*" };
         assert!(rig.steps().ends_with(steps), "{}", rig.steps());
-        assert_eq!(rig.metrics().cached_tokens, 8);
+        let metrics = rig.metrics();
+        assert_eq!((metrics.cached_tokens, metrics.begun, metrics.reused), (8, 2, 1));
+        assert_eq!(metrics.step_rows, metrics.steps);
         rig.assert_balanced();
     }
 }

@@ -211,6 +211,11 @@ impl Answer {
         self.rows.len()
     }
 
+    /// Choices of each prompt.
+    pub(super) fn choices(&self) -> usize {
+        self.choices
+    }
+
     /// The next part of any row, with the index of its choice; `None` once all have ended.
     ///
     /// # Errors
@@ -229,6 +234,9 @@ impl Answer {
     }
 
     fn take(&mut self, index: usize, event: Event) -> Result<(), ApiError> {
+        if let Some(known) = &mut self.known {
+            known.see(index, &event);
+        }
         let Some(row) = &mut self.rows[index] else { return Ok(()) };
         let piece = match event {
             Event::Progress { .. } => return Ok(()),

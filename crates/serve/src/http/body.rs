@@ -2,7 +2,7 @@
 //!
 //! The bytes become JSON first, whose depth is bounded, also inside fields that nobody reads.
 
-use super::{error::ApiError, generation::Generation, state::blocking};
+use super::{connection::Patience, error::ApiError, generation::Generation, state::blocking};
 use axum::{
     body::{self, BodyDataStream, HttpBody},
     extract::{FromRequest, Request},
@@ -55,21 +55,24 @@ async fn read<T: Send + 'static>(
     request: Request,
     convert: fn(&Value) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let bytes = bytes(request.into_body()).await?;
+    let silence = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
+    let bytes = bytes(request.into_body(), silence).await?;
     if bytes.len() < LARGE {
         return convert(&json(&bytes)?);
     }
     blocking(move || convert(&json(&bytes)?)).await
 }
 
-async fn bytes(body: body::Body) -> Result<Vec<u8>, ApiError> {
+/// A body's bytes. Its sender may pause for so much silence.
+async fn bytes(body: body::Body, silence: Duration) -> Result<Vec<u8>, ApiError> {
     let announced = body.size_hint().lower();
     let mut stream = body.into_data_stream();
     if announced > LIMIT as u64 {
         return Err(too_large(stream).await);
     }
     let mut bytes = Vec::new();
-    while let Some(chunk) = stream.next().await {
+    let stopped = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "nothing more came of the body");
+    while let Some(chunk) = timeout(silence, stream.next()).await.map_err(stopped)? {
         let chunk = chunk.map_err(|_| ApiError::invalid("the body could not be read to its end"))?;
         if bytes.len() + chunk.len() > LIMIT {
             return Err(too_large(stream).await);

@@ -1,9 +1,9 @@
-//! `POST /v1/requests/{id}/cancel`: ends a request by the id that its answer carries.
+//! `POST /v1/requests/{id}/cancel`: ends a request by the id that its answer carries; and the list of those that run.
 //!
 //! Invariants: an id is known from the moment at which its request was taken until its answer has ended; its rows
 //! leave within one step.
 
-use super::{answer::Answer, error::ApiError, state::App};
+use super::{answer::Answer, error::ApiError, meter::Meter, metrics::Recorder, state::App};
 use axum::{
     Json,
     extract::{Path, State},
@@ -14,12 +14,15 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tandem_contracts::request::RequestId;
+use tandem_contracts::request::{Event, RequestId};
 use tandem_engine::EngineHandle;
 
-/// The requests that run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Running(Arc<Mutex<HashMap<String, Rows>>>);
+/// The requests that run, and where they are recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    rows: Arc<Mutex<HashMap<String, Rows>>>,
+    recorder: Recorder,
+}
 
 /// The rows of one request.
 #[derive(Clone, Debug)]
@@ -28,23 +31,42 @@ struct Rows {
     ids: Vec<RequestId>,
 }
 
-/// Keeps a request known; dropped with its answer.
+/// Keeps a request known and measures it; dropped with its answer.
 #[derive(Debug)]
 pub(crate) struct Known {
     running: Running,
     id: String,
+    meter: Meter,
 }
 
 impl Running {
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Rows>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Self { rows: Arc::default(), recorder }
     }
 
-    /// Makes an answer's id known for as long as the answer lasts.
+    /// Where requests are recorded.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Rows>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an answer's id known for as long as the answer lasts, and measures it.
     pub(crate) fn know(&self, answer: &mut Answer, engine: &EngineHandle) {
         let id = answer.head.id.clone();
+        let rows = (answer.len(), answer.choices());
+        let meter = Meter::new(&self.recorder, (&id, &answer.head.model), rows);
         self.rows().insert(id.clone(), Rows { engine: engine.clone(), ids: answer.ids() });
-        answer.known = Some(Known { running: self.clone(), id });
+        answer.known = Some(Known { running: self.clone(), id, meter });
+    }
+}
+
+impl Known {
+    /// Notes what has come of a row.
+    pub(super) fn see(&mut self, row: usize, event: &Event) {
+        self.meter.see(row, event);
     }
 }
 

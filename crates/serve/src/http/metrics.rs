@@ -1,127 +1,386 @@
-//! `GET /metrics`: the engines' counts as Prometheus reads them
+//! `GET /metrics`: counts and times as Prometheus reads them
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+//!
+//! What happens to requests is recorded as it happens ([`Recorder`]); what the engines count is asked of them when somebody
+//! asks. Names follow <https://prometheus.io/docs/practices/naming/>.
+//!
+//! Invariant: no label holds what a client has sent, so that the number of series is bounded.
 
 use super::state::App;
 use axum::{
-    extract::State,
+    Router,
+    extract::{MatchedPath, Request, State},
     http::header,
+    middleware::{self, Next},
     response::{IntoResponse, Response},
 };
-use std::fmt::Write;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, prometheus_text},
+    metrics::{MetricType, counter::Counter, exemplar::Exemplar, family::Family, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use std::{fmt, sync::Arc};
 use tandem_engine::Metrics;
 
-/// One family of samples: its name, kind and meaning, and its value for each set of labels.
-struct Family {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    samples: fn(&Metrics) -> Vec<(&'static str, f64)>,
+/// Seconds that requests wait for a row.
+const QUEUED: [f64; 15] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1., 2.5, 5., 10., 30., 60., 120.];
+/// Seconds to a first token.
+const FIRST: [f64; 16] =
+    [0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1., 2.5, 5., 10., 30., 60.];
+/// Seconds between two tokens.
+const GAP: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1., 2.5];
+/// Seconds of a whole answer.
+const WHOLE: [f64; 16] =
+    [0.05, 0.1, 0.25, 0.5, 1., 2.5, 5., 10., 15., 20., 30., 60., 120., 300., 600., 1200.];
+
+/// What a request is told apart by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HttpLabels {
+    endpoint: String,
+    status: u16,
 }
 
-static FAMILIES: &[Family] = &[
-    counter("tandem_requests_accepted_total", "Requests taken.", |all| vec![("", all.accepted as f64)]),
-    counter("tandem_requests_rejected_total", "Requests refused.", |all| vec![("", all.rejected as f64)]),
-    counter("tandem_requests_ended_total", "Requests ended, by outcome.", |all| {
-        let outcomes = &all.outcomes;
-        vec![
-            ("outcome=\"end\"", outcomes.end as f64),
-            ("outcome=\"stop\"", outcomes.stop as f64),
-            ("outcome=\"length\"", outcomes.length as f64),
-            ("outcome=\"cancelled\"", outcomes.cancelled as f64),
-            ("outcome=\"failed\"", outcomes.failed as f64),
-        ]
-    }),
-    counter("tandem_tokens_total", "Tokens, by kind.", |all| {
-        vec![
-            ("kind=\"prompt\"", all.prompt_tokens as f64),
-            ("kind=\"cached\"", all.cached_tokens as f64),
-            ("kind=\"completion\"", all.completion_tokens as f64),
-        ]
-    }),
-    counter("tandem_steps_total", "Steps of the model, by whether they failed.", |all| {
-        let failed = all.failed_steps;
-        vec![
-            ("outcome=\"done\"", all.steps.saturating_sub(failed) as f64),
-            ("outcome=\"failed\"", failed as f64),
-        ]
-    }),
-    counter("tandem_engine_seconds_total", "Time of the engine while it had work, by what it did.", |all| {
-        vec![
-            ("work=\"model\"", all.times.model.as_secs_f64()),
-            ("work=\"sampling\"", all.times.sampling.as_secs_f64()),
-            ("work=\"other\"", all.times.other.as_secs_f64()),
-        ]
-    }),
-    gauge("tandem_requests_queued", "Requests that wait for a row.", |all| vec![("", all.queued as f64)]),
-    gauge("tandem_rows_active", "Rows that share steps.", |all| vec![("", all.active as f64)]),
-    gauge("tandem_cache_bytes", "Bytes of keys and values, by holder.", |all| {
-        vec![("holder=\"rows\"", all.cache_bytes as f64), ("holder=\"stored\"", all.stored_bytes as f64)]
-    }),
-    gauge("tandem_stored_states", "States kept for requests that begin alike.", |all| {
-        vec![("", all.stored_states as f64)]
-    }),
-    gauge("tandem_device_bytes", "Memory of the device, by kind.", |all| {
-        vec![
-            ("kind=\"active\"", all.memory.active as f64),
-            ("kind=\"peak\"", all.memory.peak as f64),
-            ("kind=\"cached\"", all.memory.cached as f64),
-        ]
-    }),
-];
-
-const fn counter(
-    name: &'static str,
-    help: &'static str,
-    samples: fn(&Metrics) -> Vec<(&'static str, f64)>,
-) -> Family {
-    Family { name, kind: "counter", help, samples }
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    model: String,
+    endpoint: &'static str,
+    outcome: &'static str,
 }
 
-const fn gauge(
-    name: &'static str,
-    help: &'static str,
-    samples: fn(&Metrics) -> Vec<(&'static str, f64)>,
-) -> Family {
-    Family { name, kind: "gauge", help, samples }
+/// Whose times these are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct TimeLabels {
+    pub(super) model: String,
+    pub(super) endpoint: &'static str,
 }
 
-/// The counts of every model's engine.
-pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    let models: Vec<(String, Metrics)> =
-        app.models().iter().map(|model| (model.name.clone(), model.engine.metrics())).collect();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text(&models)).into_response()
+type Times = Family<TimeLabels, Histogram>;
+
+/// What has happened to requests so far. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    registry: Arc<Registry>,
+    http: Family<HttpLabels, Counter>,
+    ended: Family<OutcomeLabels, Counter>,
+    queued: Times,
+    first: Times,
+    gap: Times,
+    whole: Times,
 }
 
-fn text(models: &[(String, Metrics)]) -> String {
-    let mut out = String::new();
-    for Family { name, kind, help, samples } in FAMILIES {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (model, metrics) in models {
-            let model = model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            for (labels, value) in samples(metrics) {
-                let comma = if labels.is_empty() { "" } else { "," };
-                let _ = writeln!(out, "{name}{{model=\"{model}\"{comma}{labels}}} {value}");
-            }
+/// The times of one kind of answer.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// From the request to its row.
+    pub(super) queued: Histogram,
+    /// From the request to the first token.
+    pub(super) first: Histogram,
+    /// From one token to the next.
+    pub(super) gap: Histogram,
+    /// From the request to the answer's end.
+    pub(super) whole: Histogram,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        let recorder = Self {
+            registry: Arc::default(),
+            http: Family::default(),
+            ended: Family::default(),
+            queued: Times::new_with_constructor(|| Histogram::new(QUEUED)),
+            first: Times::new_with_constructor(|| Histogram::new(FIRST)),
+            gap: Times::new_with_constructor(|| Histogram::new(GAP)),
+            whole: Times::new_with_constructor(|| Histogram::new(WHOLE)),
+        };
+        let mut registry = Registry::with_prefix("tandem");
+        registry.register("http_requests", "Requests answered, by path and status", recorder.http.clone());
+        registry.register("requests_ended", "Answers ended, by outcome", recorder.ended.clone());
+        for (name, help, times) in [
+            ("queue_time", "Time from a request to its row in the batch", &recorder.queued),
+            ("time_to_first_token", "Time from a request to its first token", &recorder.first),
+            ("inter_token_time", "Time between two tokens of an answer", &recorder.gap),
+            ("request_duration", "Time from a request to the end of its answer", &recorder.whole),
+        ] {
+            registry.register_with_unit(name, help, Unit::Seconds, times.clone());
+        }
+        Self { registry: Arc::new(registry), ..recorder }
+    }
+
+    pub(super) fn series(&self, labels: &TimeLabels) -> Series {
+        Series {
+            queued: self.queued.get_or_create_owned(labels),
+            first: self.first.get_or_create_owned(labels),
+            gap: self.gap.get_or_create_owned(labels),
+            whole: self.whole.get_or_create_owned(labels),
         }
     }
-    out
+
+    /// Counts an answer that has ended.
+    pub(super) fn end(&self, TimeLabels { model, endpoint }: &TimeLabels, outcome: &'static str) {
+        let labels = OutcomeLabels { model: model.clone(), endpoint, outcome };
+        self.ended.get_or_create(&labels).inc();
+    }
+
+    /// All of it, and the engines' own counts.
+    pub(super) fn text(&self, models: Vec<(String, Metrics)>) -> Result<String, fmt::Error> {
+        let mut engines = Registry::with_prefix("tandem");
+        engines.register_collector(Box::new(Engines(models)));
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &self.registry)?;
+        prometheus_text::encode(&mut text, &engines)?;
+        Ok(text)
+    }
+}
+
+/// Answers with the counts.
+pub(crate) async fn metrics(State(app): State<App>) -> Response {
+    let models = app.models().iter().map(|model| (model.name.clone(), model.engine.metrics()));
+    // Writing to a string cannot fail.
+    let text = app.recorder().text(models.collect()).unwrap_or_default();
+    ([(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)], text).into_response()
+}
+
+/// Routes whose requests are counted.
+pub(super) fn counted(routes: Router, app: &App) -> Router {
+    routes.layer(middleware::from_fn_with_state(app.recorder().clone(), count))
+}
+
+async fn count(State(recorder): State<Recorder>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let endpoint = path.unwrap_or("other").to_owned();
+    // Dropped with the request where its client leaves before it is answered.
+    let mut counting = Counting { recorder, labels: HttpLabels { endpoint, status: 499 } };
+    let response = next.run(request).await;
+    counting.labels.status = response.status().as_u16();
+    response
+}
+
+struct Counting {
+    recorder: Recorder,
+    labels: HttpLabels,
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let HttpLabels { endpoint, status } = &self.labels;
+        if *status >= 400 {
+            tracing::debug!(endpoint, status, "a request was refused");
+        }
+        self.recorder.http.get_or_create(&self.labels).inc();
+    }
+}
+
+/// One family of the engines' counts: its values, each with the value of its label if it has one.
+struct Counts {
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    unit: Option<Unit>,
+    /// The label's name; empty for none.
+    label: &'static str,
+    values: fn(&Metrics) -> Vec<(&'static str, f64)>,
+}
+
+const COUNTER: Counts =
+    Counts { name: "", help: "", kind: MetricType::Counter, unit: None, label: "", values: |_| Vec::new() };
+const GAUGE: Counts = Counts { kind: MetricType::Gauge, ..COUNTER };
+
+static COUNTS: &[Counts] = &[
+    Counts {
+        name: "rows_accepted",
+        help: "Prompts taken, once for each choice",
+        values: |all| vec![("", all.accepted as f64)],
+        ..COUNTER
+    },
+    Counts {
+        name: "submissions_rejected",
+        help: "Requests that the engine did not take",
+        values: |all| vec![("", all.rejected as f64)],
+        ..COUNTER
+    },
+    Counts {
+        name: "rows_ended",
+        help: "Rows ended, by outcome",
+        label: "outcome",
+        values: |all| {
+            let outcomes = &all.outcomes;
+            vec![
+                ("end", outcomes.end as f64),
+                ("stop", outcomes.stop as f64),
+                ("length", outcomes.length as f64),
+                ("cancelled", outcomes.cancelled as f64),
+                ("failed", outcomes.failed as f64),
+            ]
+        },
+        ..COUNTER
+    },
+    Counts {
+        name: "tokens",
+        help: "Tokens: computed of prompts, of prompts from caches, sampled, proposed as drafts, and drafts accepted",
+        label: "kind",
+        values: |all| {
+            vec![
+                ("prompt", all.prompt_tokens as f64),
+                ("cached", all.cached_tokens as f64),
+                ("completion", all.completion_tokens as f64),
+                ("drafted", all.drafted_tokens as f64),
+                ("accepted", all.accepted_tokens as f64),
+            ]
+        },
+        ..COUNTER
+    },
+    Counts {
+        name: "prefix_cache_lookups",
+        help: "Rows begun, with or without cached tokens",
+        values: |all| vec![("", all.begun as f64)],
+        ..COUNTER
+    },
+    Counts {
+        name: "prefix_cache_hits",
+        help: "Rows that began with tokens of others",
+        values: |all| vec![("", all.reused as f64)],
+        ..COUNTER
+    },
+    Counts {
+        name: "steps",
+        help: "Steps of the model, by whether they failed",
+        label: "outcome",
+        values: |all| {
+            let failed = all.failed_steps;
+            vec![("done", all.steps.saturating_sub(failed) as f64), ("failed", failed as f64)]
+        },
+        ..COUNTER
+    },
+    Counts {
+        name: "step_rows",
+        help: "Rows of all steps together; over the number of steps, how full they are",
+        values: |all| vec![("", all.step_rows as f64)],
+        ..COUNTER
+    },
+    Counts {
+        name: "engine_time",
+        help: "Time of the engine while it had work, by what it did",
+        unit: Some(Unit::Seconds),
+        label: "work",
+        values: |all| {
+            let times = &all.times;
+            vec![
+                ("model", times.model.as_secs_f64()),
+                ("sampling", times.sampling.as_secs_f64()),
+                ("other", times.other.as_secs_f64()),
+            ]
+        },
+        ..COUNTER
+    },
+    Counts {
+        name: "requests_waiting",
+        help: "Requests that wait for a row",
+        values: |all| vec![("", all.queued as f64)],
+        ..GAUGE
+    },
+    Counts {
+        name: "requests_running",
+        help: "Rows that share steps",
+        values: |all| vec![("", all.active as f64)],
+        ..GAUGE
+    },
+    Counts {
+        name: "kv_cache",
+        help: "Keys and values, by holder",
+        unit: Some(Unit::Bytes),
+        label: "holder",
+        values: |all| vec![("rows", all.cache_bytes as f64), ("stored", all.stored_bytes as f64)],
+        ..GAUGE
+    },
+    Counts {
+        name: "stored_states",
+        help: "States kept for requests that begin alike",
+        values: |all| vec![("", all.stored_states as f64)],
+        ..GAUGE
+    },
+    Counts {
+        name: "device_memory",
+        help: "Memory of the device, by kind",
+        unit: Some(Unit::Bytes),
+        label: "kind",
+        values: |all| {
+            let memory = &all.memory;
+            vec![
+                ("active", memory.active as f64),
+                ("peak", memory.peak as f64),
+                ("cached", memory.cached as f64),
+            ]
+        },
+        ..GAUGE
+    },
+];
+
+/// No request is shown as the example of a count.
+const NO_EXEMPLAR: Option<&Exemplar<[(&str, &str); 0], f64>> = None;
+
+/// The counts of each model's engine, at one moment.
+#[derive(Debug)]
+struct Engines(Vec<(String, Metrics)>);
+
+impl Collector for Engines {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        for Counts { name, help, kind, unit, label, values } in COUNTS {
+            let mut family = encoder.encode_descriptor(name, &format!("{help}."), unit.as_ref(), *kind)?;
+            for (model, metrics) in &self.0 {
+                for (value, number) in values(metrics) {
+                    let mut labels = vec![("model", model.as_str())];
+                    labels.extend((!label.is_empty()).then_some((*label, value)));
+                    let mut sample = family.encode_family(&labels)?;
+                    match (kind, unit) {
+                        (MetricType::Counter, Some(Unit::Seconds)) => {
+                            sample.encode_counter(&number, NO_EXEMPLAR)?
+                        }
+                        (MetricType::Counter, _) => sample.encode_counter(&(number as u64), NO_EXEMPLAR)?,
+                        _ => sample.encode_gauge(&(number as u64))?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+    use tandem_engine::{Outcomes, Times};
 
     #[test]
-    fn every_family_has_its_head_and_a_line_for_each_model() {
-        let one = Metrics { accepted: 3, cache_bytes: 1 << 40, ..Metrics::default() };
-        let text = text(&[("a".to_owned(), one), ("b\"\\\n".to_owned(), Metrics::default())]);
-        let head = "# HELP tandem_requests_accepted_total Requests taken.\n\
-            # TYPE tandem_requests_accepted_total counter\n\
-            tandem_requests_accepted_total{model=\"a\"} 3\n\
-            tandem_requests_accepted_total{model=\"b\\\"\\\\\\n\"} 0\n";
-        assert!(text.starts_with(head), "{text}");
-        assert!(text.contains("\ntandem_cache_bytes{model=\"a\",holder=\"rows\"} 1099511627776\n"), "{text}");
-        assert_eq!(text.lines().filter(|line| line.starts_with("# TYPE")).count(), FAMILIES.len());
+    fn everything_is_rendered_as_prometheus_reads_it() {
+        let recorder = Recorder::new();
+        let labels = TimeLabels { model: "a \"model\"".to_owned(), endpoint: "/v1/messages" };
+        let series = recorder.series(&labels);
+        series.queued.observe(0.001);
+        series.first.observe(0.05);
+        [0.01, 0.01, 3.0].into_iter().for_each(|gap| series.gap.observe(gap));
+        series.whole.observe(3.5);
+        recorder.end(&labels, "length");
+        recorder.http.get_or_create(&HttpLabels { endpoint: "/health".to_owned(), status: 200 }).inc();
+        let metrics = Metrics {
+            accepted: 3,
+            rejected: 1,
+            outcomes: Outcomes { length: 1, ..Outcomes::default() },
+            queued: 1,
+            active: 1,
+            steps: 9,
+            step_rows: 12,
+            begun: 2,
+            reused: 1,
+            prompt_tokens: 100,
+            cached_tokens: 64,
+            completion_tokens: 30,
+            cache_bytes: 1 << 40,
+            times: Times { model: Duration::from_millis(1500), ..Times::default() },
+            ..Metrics::default()
+        };
+        insta::assert_snapshot!(recorder.text(vec![(labels.model, metrics)]).expect("text"));
     }
 }

@@ -1,6 +1,6 @@
 //! What every handler can reach.
 
-use super::{cancel::Running, error::ApiError};
+use super::{cancel::Running, error::ApiError, metrics::Recorder};
 use crate::model::ServedModel;
 use axum::http::StatusCode;
 use std::{
@@ -28,7 +28,7 @@ impl App {
             models: models.into_iter().map(Arc::new).collect(),
             draining: Arc::default(),
             keep_alive,
-            running: Running::default(),
+            running: Running::new(Recorder::new()),
         }
     }
 
@@ -40,6 +40,11 @@ impl App {
     /// The requests that run, by their ids.
     pub(crate) fn running(&self) -> &Running {
         &self.running
+    }
+
+    /// What has happened to requests so far.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        self.running.recorder()
     }
 
     pub(crate) fn models(&self) -> &[Arc<ServedModel>] {

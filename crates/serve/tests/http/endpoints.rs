@@ -23,23 +23,6 @@ fn health_is_ok_while_requests_are_taken() {
 }
 
 #[test]
-fn counts_are_there_for_who_charts_them() {
-    let rig = Rig::new();
-    assert_eq!(rig.chat("say: ab", json!({})).content(), "ab");
-    rig.await_metrics(|metrics| metrics.outcomes.end == 1);
-    let response = rig.get("/metrics");
-    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    // "user: say: ab\nassistant: " and the answer's two bytes with the end token.
-    for line in [
-        "tandem_requests_ended_total{model=\"scripted\",outcome=\"end\"} 1",
-        "tandem_tokens_total{model=\"scripted\",kind=\"prompt\"} 25",
-        "tandem_tokens_total{model=\"scripted\",kind=\"completion\"} 3",
-    ] {
-        assert!(response.text().lines().any(|other| other == line), "{line}: {}", response.text());
-    }
-}
-
-#[test]
 fn completions_continue_texts_and_tokens() {
     let rig = Rig::new();
     let whole = rig.post("/v1/completions", &json!({"prompt": "say: ok\n", "max_tokens": 16}));

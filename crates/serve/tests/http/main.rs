@@ -1,11 +1,15 @@
 //! The server over HTTP: a real engine with a scripted model, and a client on a bare socket.
 
 mod anthropic;
+mod chart;
 mod chat;
 mod endpoints;
+mod guard;
+mod hostile;
 mod lifetime;
 mod refusal;
 mod scores;
+mod slow;
 mod structure;
 mod support;
 mod tool;

@@ -3,12 +3,14 @@
 //! [`Cli`] is exactly the text of the command and the environment (`TANDEM_*`), with their defaults; the commands say
 //! what it means. Nothing below reads the environment.
 
+mod access;
 mod choice;
 mod draft;
 mod kv;
 mod quantize;
 mod sharing;
 
+pub(crate) use access::Access;
 pub(crate) use choice::Choice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use draft::Proposals;
@@ -191,13 +193,13 @@ pub(crate) struct Serve {
     #[allow(missing_docs)]
     pub sharing: Sharing,
 
-    /// Seconds that running answers may take to finish at shutdown.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    pub drain_timeout: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub access: Access,
 
-    /// Listen on an address that other machines reach, though there is no authentication.
-    #[arg(long)]
-    pub insecure_no_auth: bool,
+    /// Seconds that running answers may take to finish at shutdown. Asked to end a second time, the server ends at once.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "TANDEM_DRAIN_TIMEOUT")]
+    pub drain_timeout: u64,
 }
 
 /// What computes.

@@ -86,14 +86,25 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// What goes wrong shows among the test's own output; its requests do not.
     pub(crate) fn start(model: &Path, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tandem"))
-            .args(["serve", "--backend", "cpu", "--port", "0", "--model", model.to_str().unwrap()])
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(Self::command(model, more).env("TANDEM_LOG", "warn"))
+    }
+
+    /// The same with its log in a place.
+    pub(crate) fn logging(model: &Path, log: impl Into<Stdio>) -> Self {
+        Self::spawn(Self::command(model, &[]).stderr(log))
+    }
+
+    fn command(model: &Path, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+        command.args(["serve", "--backend", "cpu", "--port", "0", "--model", model.to_str().unwrap()]);
+        command.args(more).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = loop {
             let line = lines.next().expect("the server says where it listens").unwrap();
@@ -130,9 +141,19 @@ impl Server {
     }
 
     /// Asks the server to end, as a process manager does, and waits for it.
-    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
+    pub(crate) fn terminate(self) -> std::process::ExitStatus {
+        self.ask_to_end();
+        self.wait()
+    }
+
+    /// Asks the server to end.
+    pub(crate) fn ask_to_end(&self) {
         let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
         assert!(killed.success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(mut self) -> std::process::ExitStatus {
         self.child.wait().unwrap()
     }
 }

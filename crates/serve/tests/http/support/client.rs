@@ -36,8 +36,14 @@ impl Connection {
 
     /// Sends a request's head and body.
     pub(crate) fn request(&mut self, method: &str, path: &str, body: &[u8]) {
+        self.request_with((method, path), &[], body);
+    }
+
+    /// The same with more headers.
+    pub(crate) fn request_with(&mut self, (method, path): (&str, &str), more: &[(&str, &str)], body: &[u8]) {
+        let more: String = more.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n{more}content-length: {}\r\n\r\n",
             body.len()
         );
         self.send(head.as_bytes());

@@ -21,7 +21,7 @@ use tandem_contracts::{
 };
 use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_serve::{
-    http::Server,
+    http::{Keys, Origin, Server},
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
 };
@@ -45,6 +45,9 @@ pub(crate) struct Setup {
     pub(crate) template: Option<String>,
     pub(crate) keep_alive: Duration,
     pub(crate) drain_timeout: Duration,
+    pub(crate) patience: Duration,
+    pub(crate) keys: Keys,
+    pub(crate) origins: Vec<Origin>,
     /// Names of the models.
     pub(crate) names: Vec<&'static str>,
     /// Whether the model's loading waits for [`Control::release`].
@@ -61,6 +64,9 @@ impl Default for Setup {
             template: Some(TEMPLATE.to_owned()),
             keep_alive: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(5),
+            patience: Duration::from_secs(60),
+            keys: Keys::default(),
+            origins: Vec::new(),
             names: vec![MODEL],
             loading: false,
         }
@@ -119,7 +125,11 @@ impl Rig {
                 ..ServedModel::new((*name).to_owned(), engine.clone(), text, setup.defaults.clone())
             }
         });
-        let server = Server::new(models.collect(), setup.drain_timeout).keep_alive(setup.keep_alive);
+        let server = Server::new(models.collect(), setup.drain_timeout)
+            .keep_alive(setup.keep_alive)
+            .patience(setup.patience)
+            .keys(setup.keys)
+            .origins(setup.origins);
         Self::run(server, engine, control)
     }
 
@@ -172,6 +182,14 @@ impl Rig {
     /// A chat of one message, with more fields.
     pub(crate) fn chat(&self, content: &str, more: Json) -> Response {
         self.post("/v1/chat/completions", &chat(content, more))
+    }
+
+    /// Waits until nothing of any request is left.
+    pub(crate) fn await_idle(&self) {
+        self.await_metrics(|metrics| {
+            let ended = metrics.outcomes.total() == metrics.accepted;
+            metrics.active == 0 && metrics.queued == 0 && metrics.cache_bytes == 0 && ended
+        });
     }
 
     /// Waits until the engine's counts satisfy a condition.

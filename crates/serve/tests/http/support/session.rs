@@ -4,6 +4,8 @@ use std::{
     any::Any,
     collections::BTreeMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
 };
 use tandem_contracts::{
     execution::ModelFacts,
@@ -28,6 +30,8 @@ struct Orders {
     fault: Option<&'static str>,
     /// Rows of each step so far.
     steps: Vec<usize>,
+    /// What each step takes.
+    pause: Duration,
 }
 
 /// What a test tells the model, and learns from it.
@@ -50,6 +54,11 @@ impl Control {
 
     pub(crate) fn release(&self) {
         self.hold(false);
+    }
+
+    /// Makes every step take so long.
+    pub(crate) fn pause(&self, pause: Duration) {
+        self.orders().pause = pause;
     }
 
     pub(crate) fn fail_next(&self, message: &'static str) {
@@ -176,6 +185,8 @@ impl Session for Scripted {
 
     fn step(&mut self, step: &Step) -> Result<Stepped> {
         self.control.orders().steps.push(step.rows.len());
+        let pause = self.control.orders().pause;
+        thread::sleep(pause);
         self.control.wait_while_held();
         if let Some(message) = self.control.orders().fault.take() {
             return Err(Error::new(ErrorKind::Device, "step", message));

@@ -1,0 +1,127 @@
+//! The server as a whole: what it is told, and its life from the first connection to the end of its engines.
+//!
+//! Invariants: whatever ends the server, its engines have ended when [`Server::run`] returns; while it drains, health is
+//! still answered, and nothing new is taken.
+
+use super::{
+    connection::{self, Patience},
+    guard::{self, Keys, Origin},
+    metrics, router,
+    state::App,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    model::ServedModel,
+};
+use std::{future::Future, pin::pin, time::Duration};
+use tandem_engine::EngineHandle;
+use tokio::{net::TcpListener, sync::oneshot, task::spawn_blocking, time::timeout};
+
+/// Time that clients have to read the end of their answers once everything has ended.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The server of some models.
+///
+/// ```no_run
+/// # async fn run(model: tandem_serve::model::ServedModel) -> Result<(), Box<dyn std::error::Error>> {
+/// let server = tandem_serve::http::Server::new(vec![model], std::time::Duration::from_secs(30));
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// server.run(listener, async { drop(tokio::signal::ctrl_c().await) }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    models: Vec<ServedModel>,
+    drain_timeout: Duration,
+    keep_alive: Duration,
+    patience: Patience,
+    keys: Keys,
+    origins: Vec<Origin>,
+}
+
+impl Server {
+    /// A server of `models`, which may still be loading: until they are loaded requests are answered with 503. At
+    /// shutdown running answers have `drain_timeout` to finish. Everybody may ask, and no page of another origin.
+    pub fn new(models: Vec<ServedModel>, drain_timeout: Duration) -> Self {
+        Self {
+            models,
+            drain_timeout,
+            keep_alive: Duration::from_secs(10),
+            patience: Patience(Duration::from_secs(60)),
+            keys: Keys::default(),
+            origins: Vec::new(),
+        }
+    }
+
+    /// Changes after how much silence a stream sends a comment line; ten seconds otherwise.
+    #[must_use]
+    pub fn keep_alive(self, keep_alive: Duration) -> Self {
+        Self { keep_alive, ..self }
+    }
+
+    /// Changes how long a client may take to send a request's head, to go on with its body, or to take more of an answer
+    /// that waits for it; a minute otherwise. Connections on which nothing is asked for so long are closed.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience: Patience(patience), ..self }
+    }
+
+    /// Answers only those who have one of these keys, if there are any.
+    #[must_use]
+    pub fn keys(self, keys: Keys) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// Lets pages of these origins ask from browsers.
+    #[must_use]
+    pub fn origins(self, origins: Vec<Origin>) -> Self {
+        Self { origins, ..self }
+    }
+
+    /// Serves connections of `listener` until `shutdown` resolves, then drains: nothing new is taken, running
+    /// answers finish or the time for that runs out, and `/health` says so meanwhile. The engines have ended when
+    /// this returns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Network`]: the listener failed.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
+        let app = App::new(self.models, self.keep_alive);
+        let guarded = guard::protect(router(app.clone()), self.keys);
+        let routes = guard::open_to(metrics::counted(guarded, &app), self.origins);
+        let (close, closed) = oneshot::channel::<()>();
+        let until = async {
+            // An error would mean that the sender is gone, and then it is time too.
+            let _ = closed.await;
+        };
+        let mut serving = pin!(connection::serve(listener, routes, self.patience, until));
+        let ended = async {
+            shutdown.await;
+            app.begin_drain();
+            // Whether in time or not, what is left ends then.
+            let _ = timeout(self.drain_timeout, on_engines(&app, EngineHandle::drain)).await;
+            on_engines(&app, EngineHandle::shutdown).await;
+        };
+        let served = tokio::select! {
+            served = &mut serving => served,
+            () = ended => {
+                // A receiver that is gone has nothing to close.
+                let _ = close.send(());
+                timeout(FAREWELL, serving).await.unwrap_or(Ok(()))
+            }
+        };
+        on_engines(&app, EngineHandle::shutdown).await;
+        served.map_err(|error| Error::new(ErrorKind::Network, error.to_string()))
+    }
+}
+
+/// Calls something that blocks on every engine, outside the runtime's own threads.
+async fn on_engines(app: &App, act: fn(&EngineHandle)) {
+    let app = app.clone();
+    // A panic there has ended the engine too.
+    let _ = spawn_blocking(move || app.models().iter().for_each(|model| act(&model.engine))).await;
+}

@@ -1,0 +1,85 @@
+//! Who may ask: keys, and pages of other origins.
+
+use crate::support::{Response, Rig, Setup, chat};
+use serde_json::json;
+use tandem_serve::http::Keys;
+
+fn ask(rig: &Rig, request: (&str, &str), headers: &[(&str, &str)], body: &[u8]) -> Response {
+    let mut connection = rig.connect();
+    connection.request_with(request, headers, body);
+    connection.response()
+}
+
+#[test]
+fn a_key_is_asked_for_in_the_dialect_of_the_path() {
+    let rig = Rig::with(Setup { keys: Keys::new(["sk-1", "sk-2"]), ..Setup::default() });
+    let body = chat("say: ok", json!({})).to_string();
+    for headers in [&[][..], &[("authorization", "Bearer sk-3")], &[("x-api-key", "")]] {
+        for request in [
+            ("POST", "/v1/chat/completions"),
+            ("GET", "/v1/models"),
+            ("GET", "/metrics"),
+            ("POST", "/v1/requests/a/cancel"),
+            ("GET", "/nowhere"),
+        ] {
+            let response = ask(&rig, request, headers, body.as_bytes());
+            let (status, error) = response.error();
+            assert_eq!((status, &error["type"]), (401, &json!("authentication_error")), "{request:?}");
+            assert_eq!(
+                (&error["code"], response.header("www-authenticate")),
+                (&json!("invalid_api_key"), Some("Bearer"))
+            );
+            assert!(!response.text().contains("sk-"), "{}", response.text());
+        }
+        for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+            let response = ask(&rig, ("POST", path), headers, body.as_bytes());
+            let error = response.json();
+            assert_eq!((response.status, &error["type"]), (401, &json!("error")), "{path}");
+            assert_eq!(error["error"]["type"], "authentication_error");
+        }
+    }
+    assert_eq!(rig.engine.metrics().accepted, 0);
+    for headers in [[("authorization", "Bearer sk-1")], [("x-api-key", "sk-2")]] {
+        let response = ask(&rig, ("POST", "/v1/chat/completions"), &headers, body.as_bytes());
+        assert_eq!(response.content(), "ok");
+    }
+    // Whoever watches over the server needs none.
+    assert_eq!(rig.get("/health").status, 200);
+}
+
+#[test]
+fn pages_of_other_origins_may_not_ask_unless_they_are_named() {
+    let preflight = [
+        ("origin", "https://a.org"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization,content-type"),
+    ];
+    let rig = Rig::new();
+    let response = ask(&rig, ("OPTIONS", "/v1/chat/completions"), &preflight, b"");
+    assert_eq!((response.status, response.header("access-control-allow-origin")), (405, None));
+    let response = ask(&rig, ("GET", "/health"), &preflight[..1], b"");
+    assert_eq!((response.status, response.header("access-control-allow-origin")), (200, None));
+
+    let origins = ["https://a.org", "http://localhost:3000"].map(|origin| origin.parse().expect("an origin"));
+    let rig = Rig::with(Setup { origins: origins.to_vec(), keys: Keys::new(["sk-1"]), ..Setup::default() });
+    // Browsers ask without a key whether they may ask with one.
+    let response = ask(&rig, ("OPTIONS", "/v1/chat/completions"), &preflight, b"");
+    assert_eq!(
+        (response.status, response.header("access-control-allow-origin")),
+        (200, Some("https://a.org"))
+    );
+    assert_eq!(response.header("access-control-allow-headers"), Some("authorization,content-type"));
+    assert!(response.header("access-control-allow-methods").is_some_and(|methods| methods.contains("POST")));
+    // A page must see why it was refused.
+    let response = ask(&rig, ("GET", "/v1/models"), &preflight[..1], b"");
+    assert_eq!(
+        (response.status, response.header("access-control-allow-origin")),
+        (401, Some("https://a.org"))
+    );
+    let response = ask(&rig, ("GET", "/health"), &[("origin", "https://b.org")], b"");
+    assert_eq!((response.status, response.header("access-control-allow-origin")), (200, None));
+
+    let rig = Rig::with(Setup { origins: vec!["*".parse().expect("all")], ..Setup::default() });
+    let response = ask(&rig, ("GET", "/health"), &[("origin", "https://b.org")], b"");
+    assert_eq!(response.header("access-control-allow-origin"), Some("*"));
+}

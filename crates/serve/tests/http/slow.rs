@@ -1,0 +1,109 @@
+//! Clients that are slow, silent or many: each costs itself, and nobody waits for it.
+
+use crate::support::{Connection, Rig, Setup, chat};
+use serde_json::json;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+use tandem_engine::Config;
+
+const PATIENCE: Duration = Duration::from_millis(300);
+
+fn impatient() -> Rig {
+    Rig::with(Setup { patience: PATIENCE, ..Setup::default() })
+}
+
+fn alive(rig: &Rig) {
+    let begun = Instant::now();
+    assert_eq!(rig.chat("say: alive", json!({})).content(), "alive");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+/// One byte after the other, more often than the server loses patience, for ever.
+#[test]
+fn a_head_that_trickles_in_is_given_up() {
+    let rig = impatient();
+    let mut slow: Vec<Connection> = (0..20).map(|_| rig.connect()).collect();
+    let begun = Instant::now();
+    for byte in b"GET /health HTTP/1.1\r\nhost: a\r\n".iter().cycle().take(12) {
+        slow.iter_mut().for_each(|connection| connection.send(&[*byte]));
+        thread::sleep(Duration::from_millis(50));
+    }
+    alive(&rig);
+    assert!(slow.iter_mut().all(Connection::is_closed));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_body_that_stops_is_408_and_one_that_goes_on_is_read() {
+    let rig = impatient();
+    let body = chat("say: ok", json!({})).to_string();
+    let head =
+        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+    let mut stopped = rig.connect();
+    stopped.send(head.as_bytes());
+    stopped.send(&body.as_bytes()[..10]);
+    let (status, error) = stopped.response().error();
+    assert_eq!((status, &error["type"]), (408, &json!("invalid_request_error")));
+    let mut slow = rig.connect();
+    slow.send(head.as_bytes());
+    for part in body.as_bytes().chunks(body.len() / 6) {
+        thread::sleep(PATIENCE / 3);
+        slow.send(part);
+    }
+    assert_eq!(slow.response().content(), "ok");
+    alive(&rig);
+}
+
+/// More is asked for than sockets hold, and nothing read.
+#[test]
+fn a_client_that_never_reads_loses_its_rows_and_nobody_waits() {
+    let config = Config { max_rows: 32, idle_timeout: Duration::from_secs(60), ..Config::default() };
+    let rig = Rig::with(Setup { config, patience: PATIENCE, ..Setup::default() });
+    rig.control.pause(Duration::from_millis(8));
+    // About 60 KB for each step, of which there are more than 250.
+    let body = chat("hi", json!({"stream": true, "n": 24, "logprobs": true, "top_logprobs": 20})).to_string();
+    let mut deaf = rig.connect();
+    deaf.request("POST", "/v1/chat/completions", body.as_bytes());
+    rig.await_metrics(|metrics| metrics.active == 24);
+    let begun = Instant::now();
+    while rig.engine.metrics().outcomes.cancelled == 0 {
+        alive(&rig);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", rig.engine.metrics());
+    }
+    rig.control.pause(Duration::ZERO);
+    rig.await_metrics(|metrics| metrics.outcomes.cancelled == 24 && metrics.active == 0);
+    drop(deaf);
+    rig.await_idle();
+}
+
+#[test]
+fn a_thousand_idle_connections_keep_nobody_waiting() {
+    // Both ends of each are in this process.
+    let files = rlimit::increase_nofile_limit(4096).unwrap_or(0);
+    let count = usize::try_from(files / 4).unwrap_or(usize::MAX).min(1000);
+    let rig = Rig::new();
+    let mut idle: Vec<Connection> = (0..count).map(|_| rig.connect()).collect();
+    for connection in idle.iter_mut().step_by(2) {
+        connection.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost");
+    }
+    alive(&rig);
+    // They are served when they ask after all.
+    for connection in idle.iter_mut().skip(1).step_by(50) {
+        connection.request("GET", "/health", b"");
+        assert_eq!(connection.response().status, 200);
+    }
+    drop(idle);
+    alive(&rig);
+    rig.await_idle();
+}
+
+#[test]
+fn a_connection_on_which_nothing_is_asked_is_closed() {
+    let rig = impatient();
+    let mut connection = rig.connect();
+    connection.request("GET", "/health", b"");
+    assert_eq!(connection.response().status, 200);
+    assert!(connection.is_closed());
+}
