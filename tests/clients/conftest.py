@@ -21,11 +21,12 @@ def falls_idle(url):
 
     def count(name):
         text = urllib.request.urlopen(f"{url}/metrics").read().decode()
-        return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+        (value,) = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+        return float(value)
 
     def check():
         deadline = time.monotonic() + 10
-        while running := count("tandem_rows_active") + count("tandem_requests_queued"):
+        while running := count("tandem_requests_running") + count("tandem_requests_waiting"):
             assert time.monotonic() < deadline, f"requests that run on: {running}"
             time.sleep(0.02)
 

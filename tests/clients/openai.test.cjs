@@ -31,7 +31,7 @@ async function fallsIdle() {
   const deadline = Date.now() + 10_000;
   for (;;) {
     const text = await (await fetch(`${url}/metrics`)).text();
-    const counts = [...text.matchAll(/^tandem_(?:rows_active|requests_queued)(?:\{.*\})? (\S+)$/gm)];
+    const counts = [...text.matchAll(/^tandem_requests_(?:running|waiting)(?:\{.*\})? (\S+)$/gm)];
     assert.equal(counts.length, 2);
     if (counts.every(([, count]) => Number(count) === 0)) return;
     assert.ok(Date.now() < deadline, "requests run on");

@@ -76,7 +76,7 @@ test("an answer of the server itself comes, with its tokens and their pace", asy
   await ended();
   assert.match(await text(".reply .note"), /^\d+ tokens · [\d.]+ per second( · stopped)?$/);
   assert.equal(await page.$eval(".reply .error", (node) => node.hidden), true);
-  const idle = async () => /tandem_rows_active(\{.*\})? 0\n/.test(await (await fetch(`${live}/metrics`)).text());
+  const idle = async () => /tandem_requests_running(\{.*\})? 0(\.0)?\n/.test(await (await fetch(`${live}/metrics`)).text());
   for (let tries = 0; !(await idle()); tries += 1) {
     assert.ok(tries < 500, "the row runs on");
     await new Promise((resolve) => setTimeout(resolve, 20));
