@@ -334,7 +334,8 @@ impl Engine {
                 self.serve(executor);
             }
             Err(error) => {
-                tracing::error!(%error, "the engine did not start");
+                // Whoever waits for it has the error, and tells it.
+                tracing::debug!(%error, "the engine did not start");
                 self.status.advance(Phase::Failed);
                 let _ = ready.send(Err(error));
             }

@@ -5,6 +5,7 @@ mod clock;
 mod command;
 mod error;
 mod model_files;
+mod terminal;
 mod wiring;
 
 use clap::Parser;
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     log(cli.verbose || matches!(cli.command, Command::Serve(_)));
     let result = match &cli.command {
-        Command::Chat(arguments) => command::chat::run(arguments),
+        Command::Chat(arguments) => command::chat::run(arguments, cli.verbose),
         Command::Generate(arguments) => command::generate::run(arguments, cli.verbose),
         Command::Serve(arguments) => command::serve::run(arguments),
     };

@@ -123,6 +123,11 @@ impl ModelFiles {
         self.folder.as_ref()
     }
 
+    /// Bytes of the weight files.
+    pub(crate) fn size(&self) -> u64 {
+        self.weights.iter().map(|file| file.bytes.len() as u64).sum()
+    }
+
     /// Lets the system have the pages of bytes of the weight files that were read for good.
     pub(crate) fn release(&self, bytes: &[u8]) {
         self.weights.iter().for_each(|file| file.release(bytes));

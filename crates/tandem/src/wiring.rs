@@ -5,8 +5,9 @@ use crate::{
     clock::SystemClock,
     error::{Error, Result},
     model_files::{KV_CONFIG, ModelFiles},
+    terminal::Progress,
 };
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 use tandem_contracts::{
     model::{Code, Codes, Session, StatePolicy},
     tensor::{self, ErrorKind, OpenDevice, Precision},
@@ -80,7 +81,11 @@ fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Re
     let (files, states) = (Arc::clone(files), [vec![config.state.clone()], config.states.clone()].concat());
     let build = move |device: &tensor::Device| {
         let session = files.with_source(|source| {
-            let release = |bytes: &[u8]| files.release(bytes);
+            let progress = RefCell::new(Progress::of_bytes("loading", files.size()));
+            let release = |bytes: &[u8]| {
+                files.release(bytes);
+                progress.borrow_mut().advance(bytes.len() as u64);
+            };
             let load = || Checkpoint::open_session(source)?.load_releasing(device, options, &release);
             load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
         })?;

@@ -9,6 +9,7 @@ use tandem_serve::http::{Keys, Origin};
 
 /// Who may ask.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Access")]
 pub(crate) struct Access {
     /// Answer only requests with this key (`Authorization: Bearer KEY` or `x-api-key: KEY`); may be given several times, or
     /// with commas between. Other people of this machine see what is typed here: the variable or a file hide it.

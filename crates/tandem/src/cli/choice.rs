@@ -5,6 +5,7 @@ use tandem_serve::sampling::Settings;
 
 /// What is absent comes from the model's own generation settings.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Answer")]
 pub(crate) struct Choice {
     /// 0 always takes the most likely token; higher is more varied.
     #[arg(long, value_name = "T")]
@@ -23,15 +24,15 @@ pub(crate) struct Choice {
     pub min_p: Option<f64>,
 
     /// Sample among the tokens of the most typical surprise that together reach this probability.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", hide_short_help = true)]
     pub typical_p: Option<f64>,
 
     /// How often all but the least likely of the tokens above `--xtc-threshold` are left out.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", hide_short_help = true)]
     pub xtc_probability: Option<f64>,
 
     /// Probability from which on a token may be left out, up to 0.5.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", hide_short_help = true)]
     pub xtc_threshold: Option<f64>,
 
     /// Make tokens that stand in the text less likely: above 1; 1 is off.
@@ -39,35 +40,35 @@ pub(crate) struct Choice {
     pub repetition_penalty: Option<f64>,
 
     /// Tokens back that `--repetition-penalty` looks at; 0 is all.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub repetition_context_size: Option<u32>,
 
     /// Subtracted from the logits of tokens that stand in the text's last 20.
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, hide_short_help = true)]
     pub presence_penalty: Option<f64>,
 
     /// Subtracted from the logits of tokens as often as they stand in the text's last 20.
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, hide_short_help = true)]
     pub frequency_penalty: Option<f64>,
 
     /// Penalise tokens that would go on with what the text said before; 0 is off, 0.8 is usual.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", hide_short_help = true)]
     pub dry_multiplier: Option<f64>,
 
     /// By how much each token of a repetition raises its penalty.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", hide_short_help = true)]
     pub dry_base: Option<f64>,
 
     /// Tokens that may be repeated for nothing.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub dry_allowed_length: Option<u32>,
 
     /// Tokens back in which repetitions are looked for; -1 is all, 0 is off.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
     pub dry_penalty_last_n: Option<i64>,
 
     /// A text that no repetition reaches over; may be given several times.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub dry_sequence_breaker: Vec<String>,
 }
 

@@ -5,13 +5,14 @@ use tandem_engine::{self as engine, Drafting};
 
 /// How tokens are proposed, which the model verifies several in a step. Answers are the same with and without.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Speed")]
 pub(crate) struct Proposals {
     /// What proposes tokens that the model verifies, several in a step, where that saves time.
     #[arg(long, value_enum, default_value_t = Draft::Grammar, env = "TANDEM_DRAFT")]
     pub draft: Draft,
 
     /// Most tokens that are proposed at once.
-    #[arg(long, value_name = "N", default_value_t = 10, env = "TANDEM_DRAFT_TOKENS", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 10, env = "TANDEM_DRAFT_TOKENS", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub draft_tokens: u32,
 }
 

@@ -6,6 +6,8 @@
 mod access;
 mod choice;
 mod draft;
+mod example;
+mod history;
 mod kv;
 mod quantize;
 mod sharing;
@@ -19,9 +21,9 @@ pub(crate) use quantize::Quantize;
 pub(crate) use sharing::Sharing;
 use std::{net::IpAddr, path::PathBuf};
 
-/// Runs language models on this machine: in the terminal, or behind an OpenAI-compatible server.
+/// Runs language models on this machine: in the terminal, or behind a server for clients of OpenAI and Anthropic.
 #[derive(Debug, Parser)]
-#[command(name = "tandem", version, about, max_term_width = 100)]
+#[command(name = "tandem", version, max_term_width = 100, after_help = example::ALL)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -36,20 +38,19 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Talk to a model in the terminal.
-    #[command(after_help = "EXAMPLE:\n  tandem chat --model SmolLM2-135M-Instruct.gguf")]
+    #[command(after_help = example::CHAT)]
     Chat(Chat),
     /// Answer one prompt and leave.
-    #[command(
-        after_help = "EXAMPLE:\n  tandem generate --model model.gguf -p \"What is the capital of France?\""
-    )]
+    #[command(after_help = example::GENERATE)]
     Generate(Generate),
-    /// Serve a model over HTTP.
-    #[command(after_help = "EXAMPLE:\n  tandem serve --model model.gguf --port 8080")]
+    /// Serve a model over HTTP, with a chat page for browsers.
+    #[command(after_help = example::SERVE)]
     Serve(Serve),
 }
 
 /// Where a model comes from and what runs it.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct Model {
     /// A model folder (config.json, *.safetensors, tokenizer.json) or a GGUF file.
     #[arg(long, short, value_name = "DIR|FILE.gguf", env = "TANDEM_MODEL")]
@@ -63,37 +64,42 @@ pub(crate) struct Model {
     #[arg(long, value_name = "N", env = "TANDEM_THREADS")]
     pub threads: Option<usize>,
 
-    /// Arithmetic of weight products: `fast` (12-bit activations) unless `exact` (floats) is asked for.
+    /// Arithmetic of the CPU backend: `fast` unless `exact` is asked for.
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
 
-    /// Quantise weights that come as floats (also those of GGUF's Q2_K, Q3_K and Q6_K) while they are loaded:
-    /// `off`, `8` or `4` bits (affine; `4g32` for groups of 32).
+    /// Quantise weights that come as floats while they are loaded: `off`, `8` or `4` bits.
+    ///
+    /// Codes are affine, in groups of 64, or of 32 with `4g32`. Of GGUF files, weights in Q2_K, Q3_K and Q6_K come as floats too.
     #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_QUANTIZE")]
     pub quantize: Quantize,
 
     /// Keep keys and values in fewer bits: `off`, `8` or `4` (affine; `8g32` for groups of 32), `k8v3` (TurboQuant),
     /// `config` (by the model's own kv_config.json) or such a file. Of several, with commas between them, requests to the
     /// server choose by their field `kv_quant`; the first is for those that do not.
-    #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_KV_QUANT", value_delimiter = ',')]
+    #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_KV_QUANT", value_delimiter = ',',
+          help_heading = MEMORY, hide_short_help = true)]
     pub kv_quant: Vec<KvQuant>,
 
     /// Tokens of a row that stay as they are before it is kept in fewer bits.
-    #[arg(long, value_name = "N", default_value_t = 0, env = "TANDEM_KV_START")]
+    #[arg(long, value_name = "N", default_value_t = 0, env = "TANDEM_KV_START", help_heading = MEMORY,
+          hide_short_help = true)]
     pub kv_start: usize,
 
     /// Keep at most N tokens of keys and values: the first 4 and the last ones. Older ones are forgotten.
     #[arg(long, value_name = "N", env = "TANDEM_MAX_KV_SIZE",
-          value_parser = clap::value_parser!(u32).range(i64::from(KEPT) + 1..))]
+          value_parser = clap::value_parser!(u32).range(i64::from(KEPT) + 1..), help_heading = MEMORY)]
     pub max_kv_size: Option<u32>,
 
     /// How the caches of requests lie beside each other [default: what the backend is fastest with].
-    #[arg(long, value_enum, value_name = "HOW", env = "TANDEM_KV_LAYOUT")]
+    #[arg(long, value_enum, value_name = "HOW", env = "TANDEM_KV_LAYOUT", help_heading = MEMORY,
+          hide_short_help = true)]
     pub kv_layout: Option<KvLayout>,
 
     /// Tokens that requests may hold together where `--kv-layout` is `paged`, each rounded up to 256; others wait
     /// [default: no limit].
-    #[arg(long, value_name = "N", env = "TANDEM_KV_POOL", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", env = "TANDEM_KV_POOL", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = MEMORY, hide_short_help = true)]
     pub kv_pool: Option<u32>,
 
     #[command(flatten)]
@@ -101,11 +107,15 @@ pub(crate) struct Model {
     pub proposals: Proposals,
 }
 
+/// The heading of the flags for caches.
+const MEMORY: &str = "Memory";
+
 /// First tokens that a row of bounded size never forgets: attention leans on them.
 pub(crate) const KEPT: u32 = 4;
 
 /// How an answer is sampled.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Answer")]
 pub(crate) struct Sampling {
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -131,9 +141,33 @@ pub(crate) struct Chat {
     pub sampling: Sampling,
 
     /// Instructions for the whole conversation.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Conversation")]
     pub system: Option<String>,
+
+    /// Where what was typed is kept for the arrow keys [default: tandem/history in the folder for states].
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TANDEM_HISTORY",
+        conflicts_with = "no_history",
+        help_heading = "Conversation"
+    )]
+    history: Option<PathBuf>,
+
+    /// Keep nothing of what was typed.
+    #[arg(long, help_heading = "Conversation")]
+    no_history: bool,
 }
+
+impl Chat {
+    /// Where what was typed is kept, if it is.
+    pub(crate) fn history_file(&self) -> Option<PathBuf> {
+        if self.no_history { None } else { self.history.clone().or_else(history::usual) }
+    }
+}
+
+/// The heading of the flags for prompts.
+const PROMPT: &str = "Prompt";
 
 /// `tandem generate`.
 #[derive(Args, Debug)]
@@ -146,21 +180,24 @@ pub(crate) struct Generate {
     pub sampling: Sampling,
 
     /// The prompt; `-` reads it from standard input.
-    #[arg(long, short, value_name = "TEXT")]
+    #[arg(long, short, value_name = "TEXT", help_heading = PROMPT)]
     pub prompt: String,
 
     /// Instructions before the prompt.
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw", help_heading = PROMPT)]
     pub system: Option<String>,
 
     /// Continue the text as it is, without the model's chat template.
-    #[arg(long)]
+    #[arg(long, help_heading = PROMPT)]
     pub raw: bool,
 
     /// End the answer before this text; may be given several times.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Answer")]
     pub stop: Vec<String>,
 }
+
+/// The heading of the flags for servers.
+const SERVER: &str = "Server";
 
 /// `tandem serve`.
 #[derive(Args, Debug)]
@@ -170,15 +207,15 @@ pub(crate) struct Serve {
     pub(crate) model: Model,
 
     /// Address to listen on.
-    #[arg(long, default_value = "127.0.0.1", env = "TANDEM_HOST")]
+    #[arg(long, default_value = "127.0.0.1", env = "TANDEM_HOST", help_heading = SERVER)]
     pub host: IpAddr,
 
     /// Port to listen on; 0 takes a free one.
-    #[arg(long, default_value_t = 8080, env = "TANDEM_PORT")]
+    #[arg(long, default_value_t = 8080, env = "TANDEM_PORT", help_heading = SERVER)]
     pub port: u16,
 
     /// Name of the model in requests [default: the file's or folder's name].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = SERVER)]
     pub(crate) model_name: Option<String>,
 
     #[command(flatten)]
@@ -186,7 +223,7 @@ pub(crate) struct Serve {
     pub choice: Choice,
 
     /// Most tokens of an answer, whatever a request asks for [default: up to the context window].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Answer")]
     pub max_tokens: Option<usize>,
 
     #[command(flatten)]
@@ -198,7 +235,7 @@ pub(crate) struct Serve {
     pub access: Access,
 
     /// Seconds that running answers may take to finish at shutdown. Asked to end a second time, the server ends at once.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "TANDEM_DRAIN_TIMEOUT")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "TANDEM_DRAIN_TIMEOUT", help_heading = SERVER)]
     pub drain_timeout: u64,
 }
 

@@ -7,6 +7,7 @@ use tandem_engine::{Config, Gap, Mixing, PrefixLimits};
 
 /// What a server may do at once.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Sharing")]
 pub(crate) struct Sharing {
     /// Requests that are answered at once.
     #[arg(long, value_name = "N", default_value_t = 16, env = "TANDEM_ROWS", value_parser = clap::value_parser!(u32).range(1..))]

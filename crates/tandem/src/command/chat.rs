@@ -1,120 +1,105 @@
 //! `tandem chat`: a conversation in the terminal.
 //!
-//! Ctrl-C stops an answer; at the prompt, or a second time, it leaves. The history keeps what was said, also of an
-//! answer that was stopped.
+//! Ctrl-C stops an answer; at the prompt it leaves. The conversation keeps what was said, also of an answer that was
+//! stopped; reasoning is shown and not kept.
 
-use super::{message, prompt, submit};
+use super::{Prompt, answer::Printer, message, submit};
 use crate::{
     cli,
     error::{Error, Result},
+    terminal::Lines,
     wiring,
 };
 use serde_json::Value;
-use std::io::{self, IsTerminal, Write};
-use tandem_contracts::request::{Event, Outcome};
 use tandem_engine::{Config, Subscription};
 use tandem_serve::model::ServedModel;
 
-/// How an answer ended for the conversation.
-enum Ended {
-    Whole(String),
-    Stopped(String),
-}
+/// What a person can type besides messages.
+const COMMANDS: &str = "\
+/new   begin a new conversation
+/help  show this
+/exit  leave, as Ctrl-D does
+
+A line that ends with \\ goes on with the next. Ctrl-C stops an answer; at the prompt it leaves.";
 
 /// Runs the command.
-pub(crate) fn run(arguments: &cli::Chat) -> Result<()> {
+pub(crate) fn run(arguments: &cli::Chat, verbose: bool) -> Result<()> {
     let model = wiring::start(&arguments.model, Config::default())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::new("no runtime could be started").because(error))?;
-    let result = runtime.block_on(converse(&model, arguments));
+    let result = runtime.block_on(converse(&model, arguments, verbose));
     model.engine.shutdown();
     // A thread may still wait for a line of standard input; it need not be waited for.
     runtime.shutdown_background();
     result
 }
 
-async fn converse(model: &ServedModel, arguments: &cli::Chat) -> Result<()> {
-    if io::stdin().is_terminal() {
-        eprintln!("{}: type a message; Ctrl-C stops an answer, Ctrl-D leaves.", model.name);
+async fn converse(model: &ServedModel, arguments: &cli::Chat, verbose: bool) -> Result<()> {
+    let mut lines = Lines::open(arguments.history_file());
+    if lines.are_edited() {
+        eprintln!("{}: type a message, or /help. Ctrl-C stops an answer, Ctrl-D leaves.", model.name);
     }
-    let mut messages: Vec<Value> = arguments.system.iter().map(|system| message("system", system)).collect();
-    while let Some(line) = read_line().await? {
-        if line.trim().is_empty() {
-            continue;
-        }
-        messages.push(message("user", line.trim_end_matches(['\r', '\n'])));
-        let tokens = prompt(model, &messages)?;
-        let ended = match submit(model, tokens, &arguments.sampling, &[]) {
-            Ok(subscription) => answer(subscription).await?,
-            Err(error) => {
-                // A conversation that has become too long for the model is not the end of the program.
-                eprintln!("{}", error.render(false));
-                messages.pop();
-                continue;
+    let begin = || arguments.system.iter().map(|system| message("system", system)).collect::<Vec<Value>>();
+    let mut messages = begin();
+    while let Some(line) = lines.next().await? {
+        // In a pipe a line is a message, whatever it begins with.
+        match line.trim() {
+            "" => {}
+            "/exit" | "/quit" if lines.are_edited() => break,
+            "/help" if lines.are_edited() => eprintln!("{COMMANDS}"),
+            "/new" if lines.are_edited() => {
+                messages = begin();
+                eprintln!("(a new conversation)");
             }
-        };
-        let (Ended::Whole(text) | Ended::Stopped(text)) = &ended;
-        messages.push(message("assistant", text));
-        if matches!(ended, Ended::Stopped(_)) {
-            eprintln!("(stopped; Ctrl-C again leaves)");
+            _ => say(model, arguments, verbose, (line.as_str(), &mut messages)).await?,
         }
     }
     Ok(())
 }
 
-/// The next line of standard input; `None` at its end and on Ctrl-C.
-async fn read_line() -> Result<Option<String>> {
-    if io::stdin().is_terminal() {
-        print!("> ");
-        // A terminal that cannot be written to is met at the next write.
-        let _ = io::stdout().flush();
-    }
-    let read = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        io::stdin().read_line(&mut line).map(|bytes| (bytes > 0).then_some(line))
-    });
-    tokio::select! {
-        line = read => match line {
-            Ok(line) => line.map_err(|error| Error::new("standard input").because(error)),
-            Err(error) => Err(Error::new("standard input").because(error)),
-        },
-        _ = tokio::signal::ctrl_c() => {
-            println!();
-            Ok(None)
+/// Sends a message and prints its answer.
+async fn say(
+    model: &ServedModel,
+    arguments: &cli::Chat,
+    verbose: bool,
+    (line, messages): (&str, &mut Vec<Value>),
+) -> Result<()> {
+    messages.push(message("user", line));
+    let prompt = Prompt::of_chat(model, messages)?;
+    let printer = Printer::new(&model.text, &prompt);
+    match submit(model, prompt, &arguments.sampling, &[]) {
+        Ok(subscription) => {
+            let said = answer(printer, subscription, verbose).await?;
+            messages.push(message("assistant", &said));
+        }
+        Err(error) => {
+            // A conversation that has become too long for the model is not the end of the program.
+            eprintln!("{}", error.render(verbose));
+            messages.pop();
         }
     }
+    Ok(())
 }
 
-/// Prints an answer as it comes.
-async fn answer(mut subscription: Subscription) -> Result<Ended> {
-    let mut said = String::new();
-    let mut out = io::stdout();
+/// Prints an answer as it comes, and gives what was said.
+async fn answer(mut printer: Printer, mut subscription: Subscription, verbose: bool) -> Result<String> {
     loop {
         let event = tokio::select! {
             event = subscription.next() => event,
             // Dropping the subscription cancels the row.
             _ = tokio::signal::ctrl_c() => {
-                println!();
-                return Ok(Ended::Stopped(said));
+                printer.line()?;
+                eprintln!("(stopped; Ctrl-C again leaves)");
+                return Ok(printer.said());
             }
         };
-        match event {
-            Some(Event::Progress { .. } | Event::Prompt { .. }) => {}
-            Some(Event::Delta { text, .. }) => {
-                said.push_str(&text);
-                let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-                written.map_err(|error| Error::new("standard output").because(error))?;
+        if let Some(ended) = printer.take(event)? {
+            if verbose {
+                eprintln!("{}", ended.summary());
             }
-            Some(Event::Finished { outcome: Outcome::Failed(failure), .. }) => {
-                return Err(Error::new("the answer failed").because(failure));
-            }
-            Some(Event::Finished { .. }) => {
-                println!();
-                return Ok(Ended::Whole(said));
-            }
-            None => return Err(Error::new("the engine is gone")),
+            return Ok(printer.said());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod answer;
 pub(crate) mod chat;
 pub(crate) mod generate;
 pub(crate) mod serve;
@@ -11,27 +12,58 @@ use crate::{
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, RandomState};
 use tandem_contracts::{
-    request::{Request, Scoring, Usage},
+    request::{Request, Scoring},
     sampling::Sampling,
     text::{TokenId, Vocabulary},
 };
 use tandem_engine::Subscription;
 use tandem_serve::{
     model::{Defaults, ServedModel},
-    text::template::Conversation,
+    text::{Shown, template::Conversation},
 };
 
-/// A request for `prompt` with the command line's sampling over the model's own settings.
+/// What a model is asked with.
+struct Prompt {
+    tokens: Vec<TokenId>,
+    /// The text that a conversation became; none of a prompt that was taken as it is.
+    rendered: Option<String>,
+}
+
+impl Prompt {
+    /// A conversation, with the head of the next answer.
+    fn of_chat(model: &ServedModel, messages: &[Value]) -> Result<Self> {
+        let conversation = Conversation {
+            messages: messages.to_vec(),
+            add_generation_prompt: true,
+            ..Conversation::default()
+        };
+        let refused = |error| Error::new("the conversation was refused").because(error);
+        let rendered = model.text.render(&conversation).map_err(refused)?;
+        let tokens = model.text.tokenizer.encode_chat(&rendered).map_err(refused)?;
+        Ok(Self { tokens, rendered: Some(rendered) })
+    }
+
+    /// A text as it is.
+    fn of_raw(model: &ServedModel, text: &str) -> Result<Self> {
+        let encoded = model.text.tokenizer.encode_prompt(text);
+        let tokens = encoded.map_err(|error| Error::new("the prompt was refused").because(error))?;
+        Ok(Self { tokens, rendered: None })
+    }
+}
+
+/// A request for an answer, with the command line's sampling over the model's own settings.
 fn submit(
     model: &ServedModel,
-    prompt: Vec<TokenId>,
+    prompt: Prompt,
     typed: &cli::Sampling,
     stops: &[String],
 ) -> Result<Subscription> {
     let mut defaults = model.defaults.clone();
     choose(&mut defaults, &typed.choice, model)?;
+    // Reasoning is told from words by its tags, so they have to show.
+    let shown = if prompt.rendered.is_some() { model.text.shown(false) } else { Shown::None };
     let request = Request {
-        prompt,
+        prompt: prompt.tokens,
         max_tokens: typed.max_tokens,
         sampling: Sampling {
             seed: typed.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
@@ -41,7 +73,7 @@ fn submit(
         scoring: Scoring::default(),
         end_tokens: model.text.tokenizer.end_tokens().to_vec(),
         ignore_end: false,
-        text: model.text.answer(stops),
+        text: model.text.answer_showing(stops, shown),
         grammar: None,
     };
     model.engine.submit(request).map_err(|rejection| Error::new("the prompt was refused").because(rejection))
@@ -57,27 +89,4 @@ fn choose(defaults: &mut Defaults, typed: &cli::Choice, model: &ServedModel) -> 
 /// One message as templates take it.
 fn message(role: &str, content: &str) -> Value {
     json!({"role": role, "content": content})
-}
-
-/// The tokens of a conversation, with the head of the next answer.
-fn prompt(model: &ServedModel, messages: &[Value]) -> Result<Vec<TokenId>> {
-    let conversation =
-        Conversation { messages: messages.to_vec(), add_generation_prompt: true, ..Conversation::default() };
-    model
-        .text
-        .chat_prompt(&conversation)
-        .map_err(|error| Error::new("the conversation was refused").because(error))
-}
-
-/// Token counts and speed, for people.
-fn summary(usage: Usage, first: std::time::Duration, whole: std::time::Duration) -> String {
-    let rest = whole.saturating_sub(first).as_secs_f64();
-    let decoded = usage.completion_tokens.saturating_sub(1);
-    let speed = if decoded > 0 && rest > 0.0 { decoded as f64 / rest } else { 0.0 };
-    format!(
-        "{} prompt tokens, first token after {:.0} ms; {} tokens at {speed:.1} per second",
-        usage.prompt_tokens,
-        first.as_secs_f64() * 1e3,
-        usage.completion_tokens
-    )
 }
