@@ -12,7 +12,7 @@ use crate::{
 use std::{
     net::{IpAddr, SocketAddr},
     pin::pin,
-    process, thread,
+    thread,
     time::Duration,
 };
 use tandem_engine::Starting;
@@ -94,10 +94,7 @@ async fn serve(arguments: &cli::Serve, (model, starting): (ServedModel, Starting
     drop(end);
     tokio::select! {
         served = &mut serving => served.map_err(failed),
-        () = signals.next() => {
-            eprintln!("ended before all answers had");
-            process::exit(1)
-        }
+        () = signals.next() => Err(Error::new("ended before all answers had")),
     }
 }
 
