@@ -6,12 +6,18 @@ import urllib.request
 
 import pytest
 
-from tandem import Server
+from tandem import KEY, Server
 
 
 @pytest.fixture(scope="session")
 def url():
     with Server() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def keyed_url():
+    with Server("--api-key", KEY) as server:
         yield server.url
 
 

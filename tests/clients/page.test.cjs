@@ -7,7 +7,7 @@ const { after, afterEach, before, beforeEach, test } = require("node:test");
 const puppeteer = require("puppeteer-core");
 const { fails, goesOn, refuses, says, scripted } = require("./scripted.cjs");
 
-const live = process.env.TANDEM_URL;
+const live = process.env.TANDEM_URL, keyed = process.env.TANDEM_KEYED_URL;
 let browser, server, context, page, complaints;
 
 before(async () => {
@@ -32,7 +32,7 @@ beforeEach(async () => {
   page.on("pageerror", (error) => complaints.push(String(error)));
   page.on("request", (request) => {
     const { protocol, origin } = new URL(request.url());
-    if (protocol !== "data:" && ![live, server.url].includes(origin)) complaints.push(`asked elsewhere: ${request.url()}`);
+    if (protocol !== "data:" && ![live, keyed, server.url].includes(origin)) complaints.push(`asked elsewhere: ${request.url()}`);
   });
   server.requests.length = 0;
 });
@@ -293,6 +293,16 @@ test("a server that asks for a key gets it", async () => {
   assert.equal(await page.evaluate(() => JSON.stringify({ ...localStorage }).includes("secret")), false);
 });
 
+test("the server itself asks for its key before anything else", async () => {
+  await page.goto(keyed);
+  await page.waitForSelector("#key[open]");
+  await page.type("#key input", process.env.TANDEM_KEY);
+  await page.click("#key .primary");
+  await page.waitForFunction(() => document.getElementById("model").value === "tiny");
+  await say("Go.");
+  assert.equal(await page.$eval(".reply .error", (node) => node.hidden), true);
+});
+
 test("settings go with requests, and stay", async () => {
   await visit();
   await page.click("#open-settings");
@@ -309,7 +319,7 @@ test("settings go with requests, and stay", async () => {
   assert.deepEqual([body.model, body.temperature, body.max_tokens, "top_p" in body], ["another", 0.5, 64, false]);
   await page.click("#open-settings");
   await page.click("#reset");
-  await page.keyboard.press("Escape");
+  await page.click("#settings .primary");
   await say("Go.");
   assert.equal("temperature" in server.requests[1].body, false);
 });

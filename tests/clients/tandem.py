@@ -1,7 +1,7 @@
 """A tiny model and a running server, for the tours in this folder.
 
-`Server` is a context; from the command line it runs another program beside a server, whose address that program finds in
-`TANDEM_URL`:
+`Server` is a context; from the command line it runs another program beside two servers, whose addresses that program finds
+in `TANDEM_URL` and, of one that wants the key `KEY`, in `TANDEM_KEYED_URL`:
 
     python tandem.py COMMAND [ARGUMENT...]
 
@@ -20,6 +20,8 @@ import tempfile
 import threading
 
 FIXTURE = pathlib.Path(__file__).parents[2] / "fixtures" / "tiny" / "llama"
+
+KEY = "sk-tour"
 
 TEMPLATE = """\
 {%- for message in messages %}{{ message.role }}: {{ message.content }}
@@ -83,5 +85,6 @@ class Server:
 
 
 if __name__ == "__main__":
-    with Server() as server:
-        sys.exit(subprocess.run(sys.argv[1:], env={**os.environ, "TANDEM_URL": server.url}).returncode)
+    with Server() as server, Server("--api-key", KEY) as keyed:
+        environment = {**os.environ, "TANDEM_URL": server.url, "TANDEM_KEYED_URL": keyed.url, "TANDEM_KEY": KEY}
+        sys.exit(subprocess.run(sys.argv[1:], env=environment).returncode)

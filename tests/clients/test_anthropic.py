@@ -3,6 +3,8 @@
 import anthropic
 import pytest
 
+from tandem import KEY
+
 ASKED = [{"role": "user", "content": "Tell me about owls."}]
 # The client has no field for the temperature any more; servers do.
 GREEDY = {"model": "tiny", "messages": ASKED, "max_tokens": 24, "extra_body": {"temperature": 0}}
@@ -102,6 +104,16 @@ def test_errors_have_the_clients_types(client):
     long = [{"role": "user", "content": "a" * 5000}]
     assert "4096" in fails(anthropic.BadRequestError, messages=long)["message"]
     assert client.messages.create(**GREEDY).content
+
+
+def test_a_key_that_is_asked_for(keyed_url):
+    for key in ["sk-wrong", KEY]:
+        with anthropic.Anthropic(base_url=keyed_url, api_key=key, max_retries=0) as client:
+            if key == KEY:
+                assert client.messages.create(**GREEDY).content
+            else:
+                with pytest.raises(anthropic.AuthenticationError):
+                    client.messages.create(**GREEDY)
 
 
 def test_a_stream_that_is_closed_midway_ends_its_row(client, falls_idle):

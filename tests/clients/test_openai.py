@@ -5,6 +5,8 @@ import json
 import openai
 import pytest
 
+from tandem import KEY
+
 ASKED = [{"role": "user", "content": "Tell me about owls."}]
 GREEDY = {"model": "tiny", "messages": ASKED, "temperature": 0, "max_tokens": 24}
 
@@ -159,6 +161,16 @@ def test_errors_have_the_clients_types(client):
     long = [{"role": "user", "content": "a" * 5000}]
     assert fails(openai.BadRequestError, messages=long).code == "context_length_exceeded"
     assert client.chat.completions.create(**GREEDY).choices
+
+
+def test_a_key_that_is_asked_for(keyed_url):
+    for key in ["sk-wrong", KEY]:
+        with openai.OpenAI(base_url=f"{keyed_url}/v1", api_key=key, max_retries=0) as client:
+            if key == KEY:
+                assert client.chat.completions.create(**GREEDY).choices
+            else:
+                with pytest.raises(openai.AuthenticationError):
+                    client.chat.completions.create(**GREEDY)
 
 
 def test_a_stream_that_is_closed_midway_ends_its_row(client, falls_idle):

@@ -158,7 +158,7 @@ addEventListener("pagehide", () => running && chats.save());
 
 watchSidebar();
 watchTheme();
-watchSettings(() => prompt.focus());
+watchSettings();
 scrolling.watch();
 chats.open(store.open);
 show();

@@ -19,6 +19,12 @@ function watchSidebar() {
   slide(false);
 }
 
+/** Puts the caret into the message field. A dialog that is closed by a click gives back the focus, but not the caret. */
+function toPrompt() {
+  at("prompt").blur();
+  at("prompt").focus();
+}
+
 const THEMES = { system: "as the system has it", light: "light", dark: "dark" };
 
 /** Light or dark, or as the system has it. */
@@ -41,7 +47,7 @@ function watchTheme() {
 }
 
 /** The settings' form, which is what requests carry. */
-function watchSettings(changed) {
+function watchSettings() {
   const dialog = at("settings");
   const fields = [...dialog.querySelectorAll("input, textarea")];
   const fill = () => fields.forEach((field) => (field.value = field.name === "key" ? store.key : settings[field.name] ?? ""));
@@ -59,7 +65,7 @@ function watchSettings(changed) {
   });
   // A click beside the form closes it.
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  dialog.addEventListener("close", changed);
+  dialog.addEventListener("close", toPrompt);
 }
 
 /** Asks the person for a key; true if there is one to try. */
@@ -73,6 +79,7 @@ function askForKey() {
   return new Promise((resolve) => dialog.addEventListener("close", () => {
     const used = dialog.returnValue === "use";
     if (used) store.key = field.value.trim();
+    toPrompt();
     resolve(used);
   }, { once: true }));
 }
