@@ -1,11 +1,12 @@
 //! `POST /v1/chat/completions`.
 
 use super::{
-    answer::{Answer, Part, Piece},
+    answer::Answer,
     body::{Body, Generating},
     error::ApiError,
     generation::{Generation, Wanted, in_range},
     message::{self, Message},
+    part::{Part, Piece},
     reply::Plan,
     score,
     state::{App, blocking},

@@ -1,11 +1,12 @@
 //! `POST /v1/completions`: raw prompts, continued.
 
 use super::{
-    answer::{Answer, Part, Piece},
+    answer::Answer,
     body::Generating,
     chat::StreamOptions,
     error::ApiError,
     generation::{Generation, Wanted, in_range, refuse},
+    part::{Part, Piece},
     score::{self, Echo},
     state::{App, blocking},
     stream::{self, Chunks},

@@ -54,6 +54,20 @@ impl ApiError {
         self
     }
 
+    /// Names a field as the endpoint's clients know it, if it is this one or inside it.
+    pub(crate) fn renamed(mut self, from: &str, to: &str) -> Self {
+        let inside = |text: &str| {
+            let rest = text.strip_prefix(from)?;
+            rest.starts_with(|next: char| next != '_' && !next.is_alphanumeric())
+                .then(|| format!("{to}{rest}"))
+        };
+        if let Some(param) = self.param.take() {
+            self.param = Some(if param == from { to.to_owned() } else { inside(&param).unwrap_or(param) });
+            self.message = inside(&self.message).unwrap_or(self.message);
+        }
+        self
+    }
+
     /// The envelope.
     pub(crate) fn body(&self) -> Value {
         let kind = match self.status.as_u16() {
@@ -122,6 +136,22 @@ mod tests {
         let error = ApiError::from(Rejection::ContextExceeded { prompt: 9000, context: 8192 });
         insta::assert_snapshot!(error.body(), @r#"{"error":{"message":"this model's context is 8192 tokens, the prompt has: 9000","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}"#);
         assert_eq!(error.into_response().status(), 400);
+    }
+
+    #[test]
+    fn fields_have_the_names_that_clients_know() {
+        let renamed = |param: &str, message: &str| {
+            let error = ApiError::field(param, message).renamed("messages", "input");
+            (error.param.expect("a name"), error.message)
+        };
+        for (param, message, want) in [
+            ("messages", "messages must hold", ("input", "input must hold")),
+            ("messages", "No tools, please!", ("input", "No tools, please!")),
+            ("messages[0].role", "messages[0].role: x", ("input[0].role", "input[0].role: x")),
+            ("messages_more", "messages_more: x", ("messages_more", "messages_more: x")),
+        ] {
+            assert_eq!(renamed(param, message), (want.0.to_owned(), want.1.to_owned()));
+        }
     }
 
     #[test]

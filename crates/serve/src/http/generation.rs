@@ -144,6 +144,11 @@ impl Generation {
         }
     }
 
+    /// Bounds answers by an endpoint's own field, if it is given.
+    pub(crate) fn bound(&mut self, tokens: Option<u64>) {
+        self.fields.max_completion_tokens = tokens.or(self.fields.max_completion_tokens);
+    }
+
     /// Whether no token is asked for.
     pub(crate) fn asks_for_nothing(&self) -> bool {
         self.fields.max_completion_tokens.or(self.fields.max_tokens) == Some(0)

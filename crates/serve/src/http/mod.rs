@@ -3,7 +3,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | `chat`, `completion` | the generating endpoints |
-//! | `anthropic` | Anthropic's protocol over the same chats |
+//! | `responses` | OpenAI's newer protocol over the same chats, with a store of what was answered |
+//! | `anthropic` | Anthropic's protocol over them |
 //! | `generation`, `message` | the fields that they share; messages as templates see them |
 //! | `structure` | fields that bind answers to a form |
 //! | `tool`, `reply` | functions that chats declare; replies taken apart into reasoning, text and calls |
@@ -13,7 +14,7 @@
 //! | `metrics`, `meter` | counts and times for people who chart them, and what each answer took |
 //! | `server`, `connection`, `guard` | the listening socket, those who connect, and who may ask |
 //! | `body`, `error` | what comes in malformed, and how it is answered |
-//! | `answer`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
+//! | `answer`, `part`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
 
 mod answer;
@@ -30,7 +31,9 @@ mod message;
 mod meter;
 mod metrics;
 mod page;
+mod part;
 mod reply;
+mod responses;
 mod score;
 mod server;
 mod state;
@@ -60,6 +63,8 @@ fn router(app: App) -> Router {
         .route("/v1/chat/completions", post(chat::complete))
         .route("/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completion::complete))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::show).delete(responses::forget))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/tokenize", post(vocabulary::tokenize))

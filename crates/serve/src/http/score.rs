@@ -87,6 +87,11 @@ impl Echo {
 
 /// `choices[].logprobs` of chats.
 pub(crate) fn chat(tokenizer: &Tokenizer, tokens: &[Scored]) -> Value {
+    json!({"content": entries(tokenizer, tokens), "refusal": null})
+}
+
+/// Tokens that are scored, each with the likely ones beside it.
+pub(crate) fn entries(tokenizer: &Tokenizer, tokens: &[Scored]) -> Vec<Value> {
     let entry = |token: TokenId, log_probability: f32| {
         let bytes = tokenizer.token_bytes(token).unwrap_or_default();
         json!({
@@ -99,7 +104,7 @@ pub(crate) fn chat(tokenizer: &Tokenizer, tokens: &[Scored]) -> Value {
         value["top_logprobs"] = score.top.iter().map(|&(token, likely)| entry(token, likely)).collect();
         Some(value)
     });
-    json!({"content": content.collect::<Value>(), "refusal": null})
+    content.collect()
 }
 
 /// `choices[].logprobs` of completions. The token itself is always among the likely ones, as OpenAI has it.

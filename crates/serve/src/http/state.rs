@@ -1,6 +1,6 @@
 //! What every handler can reach.
 
-use super::{cancel::Running, error::ApiError, metrics::Recorder};
+use super::{cancel::Running, error::ApiError, metrics::Recorder, responses::Store};
 use crate::model::ServedModel;
 use axum::http::StatusCode;
 use std::{
@@ -20,6 +20,7 @@ pub(crate) struct App {
     draining: Arc<AtomicBool>,
     keep_alive: Duration,
     running: Running,
+    responses: Store,
 }
 
 impl App {
@@ -29,6 +30,7 @@ impl App {
             draining: Arc::default(),
             keep_alive,
             running: Running::new(Recorder::new()),
+            responses: Store::default(),
         }
     }
 
@@ -45,6 +47,11 @@ impl App {
     /// What has happened to requests so far.
     pub(crate) fn recorder(&self) -> &Recorder {
         self.running.recorder()
+    }
+
+    /// The responses that are kept.
+    pub(crate) fn responses(&self) -> &Store {
+        &self.responses
     }
 
     pub(crate) fn models(&self) -> &[Arc<ServedModel>] {

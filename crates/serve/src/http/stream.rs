@@ -4,7 +4,7 @@
 //! failure is one event with an `error`, after which the stream closes; a client that leaves drops the
 //! answer, which cancels its rows.
 
-use super::answer::{Answer, Part};
+use super::{answer::Answer, part::Part};
 use axum::response::{
     IntoResponse, Response,
     sse::{self, KeepAlive, Sse},

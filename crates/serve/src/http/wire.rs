@@ -1,7 +1,8 @@
 //! Objects as they stand on the wire.
 
 use super::{
-    answer::{Answer, Call, Whole},
+    answer::Answer,
+    part::{Call, Whole},
     reply::CallPiece,
     score,
 };

@@ -8,6 +8,7 @@ mod guard;
 mod hostile;
 mod lifetime;
 mod refusal;
+mod responses;
 mod scores;
 mod slow;
 mod structure;

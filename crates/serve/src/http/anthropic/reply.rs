@@ -5,7 +5,8 @@
 
 use super::envelope;
 use crate::http::{
-    answer::{Answer, Part, Piece, Whole},
+    answer::Answer,
+    part::{Part, Piece, Whole},
     reply::CallPiece,
 };
 use axum::response::{

@@ -1,0 +1,97 @@
+//! What rows give: parts on their way, and choices that are whole.
+//!
+//! Invariants: a part is never nothing; the pieces of a choice, in their order, come to its whole.
+
+use super::{
+    error::ApiError,
+    reply::{CallPiece, Said},
+    score::Scored,
+};
+use axum::http::StatusCode;
+use tandem_contracts::request::Outcome;
+
+/// What one row gives.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// More of it, never nothing.
+    More(Piece),
+    /// The wire's word for how the row ended.
+    End(&'static str),
+}
+
+/// More of a choice: text, reasoning or a call, and tokens with their scores where they are wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Piece {
+    pub(crate) text: String,
+    pub(crate) reasoning: String,
+    pub(crate) call: Option<CallPiece>,
+    pub(crate) tokens: Vec<Scored>,
+}
+
+/// A finished choice.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Whole {
+    pub(crate) text: String,
+    pub(crate) reasoning: String,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) tokens: Vec<Scored>,
+    pub(crate) reason: &'static str,
+}
+
+/// A whole call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) arguments: String,
+}
+
+impl From<Said> for Piece {
+    fn from(said: Said) -> Self {
+        match said {
+            Said::Text(text) => Self { text, ..Self::default() },
+            Said::Reasoning(reasoning) => Self { reasoning, ..Self::default() },
+            Said::Call(call) => Self { call: Some(call), ..Self::default() },
+        }
+    }
+}
+
+impl Whole {
+    /// Puts a piece behind what there is.
+    pub(super) fn add(&mut self, piece: Piece) {
+        self.text.push_str(&piece.text);
+        self.reasoning.push_str(&piece.reasoning);
+        self.tokens.extend(piece.tokens);
+        let Some(CallPiece { head, arguments, .. }) = piece.call else { return };
+        if let Some((id, name)) = head {
+            self.calls.push(Call { id, name, arguments: String::new() });
+        }
+        if let Some(call) = self.calls.last_mut() {
+            call.arguments.push_str(&arguments);
+        }
+    }
+}
+
+/// The wire's word for how a row ended.
+///
+/// # Errors
+/// It did not end well.
+pub(super) fn reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
+    match outcome {
+        Outcome::End | Outcome::Stop(_) => Ok("stop"),
+        Outcome::Length => Ok("length"),
+        Outcome::Cancelled => Err(cancelled()),
+        Outcome::Failed(failure) => Err(failed(&failure.message)),
+    }
+}
+
+/// Nobody's fault: a status that is no standard's, as nginx has it for requests that their clients end.
+fn cancelled() -> ApiError {
+    let status = StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST);
+    ApiError::new(status, "the request was cancelled").code("request_cancelled")
+}
+
+/// The engine's fault.
+pub(super) fn failed(message: &str) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+}

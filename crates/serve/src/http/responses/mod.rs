@@ -1,0 +1,108 @@
+//! `POST /v1/responses`, and `GET` and `DELETE /v1/responses/{id}`: OpenAI's newer protocol over the same chats.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `request`, `item` | a body as the fields of a chat; its items as messages |
+//! | `making`, `output`, `event` | an answer as output items, whole and as events |
+//! | `object` | the response itself |
+//! | `store` | responses that others continue |
+//!
+//! Invariants: what a request means is what the chat means that it becomes; one that continues another means what one
+//! with all their items means.
+//! Source: <https://platform.openai.com/docs/api-reference/responses>.
+
+mod event;
+mod item;
+mod making;
+mod object;
+mod output;
+mod request;
+mod store;
+
+use super::{
+    body::{Generating, typed},
+    chat::{self, ChatRequest},
+    error::ApiError,
+    state::{App, blocking},
+};
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use item::Item;
+use making::{Making, PREFIX};
+use request::ResponsesRequest;
+use serde_json::{Value, json};
+use std::time::Instant;
+use store::Kept;
+pub(crate) use store::Store;
+
+/// Fields of chats by their names here.
+const NAMES: [(&str, &str); 3] =
+    [("messages", "input"), ("response_format", "text.format"), ("reasoning_effort", "reasoning.effort")];
+
+/// Makes a response.
+pub(crate) async fn create(
+    State(app): State<App>,
+    Generating { own, mut generation }: Generating<ResponsesRequest>,
+) -> Result<Response, ApiError> {
+    own.check(&generation)?;
+    generation.check(1)?;
+    generation.bound(own.length());
+    let model = app.model(own.model())?;
+    let kept = own.previous().map(|id| find(&app, id, "previous_response_id")).transpose()?;
+    let (streamed, running, store) = (own.streams(), app.running().clone(), app.responses().clone());
+    let submitted = blocking(move || {
+        let before: Vec<Item> = kept.map(|kept| kept.read()).transpose()?.unwrap_or_default();
+        let chat: ChatRequest = typed(&own.chat(&before)?)?;
+        chat.check()?;
+        let (mut answer, _) = chat::submit(PREFIX, (&chat, &generation), &model)?;
+        running.know(&mut answer, &model.engine);
+        let keeping = own.keeps().then(|| (store, [before, own.items()].concat()));
+        Ok(Making::new(answer, own.echo(&model), keeping))
+    });
+    let renamed =
+        |error: ApiError| NAMES.iter().fold(error.at("input"), |error, (from, to)| error.renamed(from, to));
+    let making = submitted.await.map_err(renamed)?;
+    if streamed {
+        return Ok(making.stream(app.keep_alive()));
+    }
+    Ok(Json(making.whole().await?).into_response())
+}
+
+/// Shows a response that is kept.
+pub(crate) async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    let object = find(&app, &id, "response_id")?.object.to_string();
+    Ok(([(header::CONTENT_TYPE, "application/json")], object).into_response())
+}
+
+/// Forgets a response that is kept.
+pub(crate) async fn forget(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    if !app.responses().forget(&id, Instant::now()) {
+        return Err(missing(&id, "response_id"));
+    }
+    Ok(Json(json!({"id": id, "object": "response", "deleted": true})))
+}
+
+fn find(app: &App, id: &str, field: &str) -> Result<Kept, ApiError> {
+    app.responses().find(id, Instant::now()).ok_or_else(|| missing(id, field))
+}
+
+fn missing(id: &str, field: &str) -> ApiError {
+    let message = format!("{field}: no response of this id is kept: {id:?}");
+    let error = ApiError::new(StatusCode::NOT_FOUND, message).code("response_not_found");
+    ApiError { param: Some(field.to_owned()), ..error }
+}
+
+impl Kept {
+    /// Its items.
+    fn read(&self) -> Result<Vec<Item>, ApiError> {
+        let unreadable = |error| {
+            tracing::error!(%error, id = self.id, "a kept response cannot be read");
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the previous response cannot be read")
+        };
+        serde_json::from_str(&self.items).map_err(unreadable)
+    }
+}
