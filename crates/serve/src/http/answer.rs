@@ -59,6 +59,15 @@ pub(crate) struct Answer {
     pub(super) known: Option<Known>,
 }
 
+/// What comes next of an answer.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// So many tokens of a prompt are read, of all.
+    Read { done: usize, total: usize },
+    /// More of a choice.
+    Part(usize, Part),
+}
+
 /// One choice that has not ended.
 #[derive(Debug)]
 struct Row {
@@ -176,13 +185,34 @@ impl Answer {
     /// A row failed, which ends the answer.
     pub(crate) async fn next(&mut self) -> Option<Result<(usize, Part), ApiError>> {
         loop {
-            if let Some(part) = self.ready.pop_front() {
-                return Some(Ok(part));
+            match self.advance().await? {
+                Ok(Step::Read { .. }) => {}
+                Ok(Step::Part(index, part)) => return Some(Ok((index, part))),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// As [`Self::next`], and how far prompts are read.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn advance(&mut self) -> Option<Result<Step, ApiError>> {
+        loop {
+            if let Some((index, part)) = self.ready.pop_front() {
+                return Some(Ok(Step::Part(index, part)));
             }
             let (index, event) = poll_fn(|context| self.poll(context)).await?;
             let Some(event) = event else { return Some(Err(failed("the engine is gone"))) };
+            let read = match event {
+                Event::Progress { done, total } => Some(Step::Read { done, total }),
+                _ => None,
+            };
             if let Err(error) = self.take(index, event) {
                 return Some(Err(error));
+            }
+            if let Some(read) = read {
+                return Some(Ok(read));
             }
         }
     }

@@ -27,6 +27,18 @@ const LARGE: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Body<T>(pub(crate) T);
 
+/// A body as it came.
+#[derive(Debug)]
+pub(crate) struct Raw(pub(crate) Vec<u8>);
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        whole(request).await.map(Self)
+    }
+}
+
 /// A JSON body with an endpoint's own fields and those that all generating endpoints share. Each is read for
 /// itself, as fields of a flattened structure would lose their names in errors.
 #[derive(Debug)]
@@ -55,12 +67,17 @@ async fn read<T: Send + 'static>(
     request: Request,
     convert: fn(&Value) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let silence = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
-    let bytes = bytes(request.into_body(), silence).await?;
+    let bytes = whole(request).await?;
     if bytes.len() < LARGE {
         return convert(&json(&bytes)?);
     }
     blocking(move || convert(&json(&bytes)?)).await
+}
+
+/// The bytes of a request's body.
+async fn whole(request: Request) -> Result<Vec<u8>, ApiError> {
+    let silence = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
+    bytes(request.into_body(), silence).await
 }
 
 /// A body's bytes. Its sender may pause for so much silence.

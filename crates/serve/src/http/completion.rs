@@ -11,7 +11,10 @@ use super::{
     state::{App, blocking},
     stream::{self, Chunks},
 };
-use crate::text::{Detokenizer, Tokenizer};
+use crate::{
+    model::ServedModel,
+    text::{Detokenizer, Tokenizer},
+};
 use axum::{
     Json,
     extract::State,
@@ -61,15 +64,8 @@ pub(crate) async fn complete(
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let running = app.running().clone();
     let submitted = blocking(move || {
-        let prompts = own.prompt.tokens(&model.text.tokenizer)?;
-        let form = generation.form([].into_iter())?;
-        let wanted = Wanted { scoring: own.scoring(&generation), form, ..Wanted::default() };
-        let requests = generation.requests(&model, &prompts, wanted)?;
-        let mut answer = Answer::submit("cmpl-", &model, requests, generation.choices())?;
+        let mut answer = submit("cmpl-", (&own, &generation), &model)?;
         running.know(&mut answer, &model.engine);
-        if own.echo == Some(true) {
-            answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
-        }
         Ok(answer)
     });
     let mut answer = submitted.await.map_err(|error| error.at("prompt"))?;
@@ -88,6 +84,23 @@ pub(crate) async fn complete(
         "model": answer.head.model, "choices": choices, "usage": answer.usage(),
     }))
     .into_response())
+}
+
+/// Submits a completion that was checked.
+pub(crate) fn submit(
+    prefix: &str,
+    (own, generation): (&CompletionRequest, &Generation),
+    model: &ServedModel,
+) -> Result<Answer, ApiError> {
+    let prompts = own.prompt.tokens(&model.text.tokenizer)?;
+    let form = generation.form([].into_iter())?;
+    let wanted = Wanted { scoring: own.scoring(generation), form, ..Wanted::default() };
+    let requests = generation.requests(model, &prompts, wanted)?;
+    let mut answer = Answer::submit(prefix, model, requests, generation.choices())?;
+    if own.echo == Some(true) {
+        answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
+    }
+    Ok(answer)
 }
 
 fn choice(index: usize, text: &str, logprobs: Option<Value>, reason: Option<&str>) -> Value {

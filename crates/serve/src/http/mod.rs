@@ -5,6 +5,7 @@
 //! | `chat`, `completion` | the generating endpoints |
 //! | `responses` | OpenAI's newer protocol over the same chats, with a store of what was answered |
 //! | `anthropic` | Anthropic's protocol over them |
+//! | `mlx_lm` | the paths of `mlx_lm.server`, as it has them |
 //! | `generation`, `message` | the fields that they share; messages as templates see them |
 //! | `structure` | fields that bind answers to a form |
 //! | `tool`, `reply` | functions that chats declare; replies taken apart into reasoning, text and calls |
@@ -30,6 +31,7 @@ mod guard;
 mod message;
 mod meter;
 mod metrics;
+mod mlx_lm;
 mod page;
 mod part;
 mod reply;
@@ -57,12 +59,16 @@ use serde_json::{Value, json};
 pub use server::Server;
 use state::App;
 
-fn router(app: App) -> Router {
-    Router::new()
+/// Another server, whose clients are to find nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    /// `mlx_lm.server` 0.32.2.
+    MlxLm,
+}
+
+fn router(app: App, compat: Option<Compat>) -> Router {
+    let common = Router::new()
         .route("/", get(page::page))
-        .route("/v1/chat/completions", post(chat::complete))
-        .route("/chat/completions", post(chat::complete))
-        .route("/v1/completions", post(completion::complete))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(responses::show).delete(responses::forget))
         .route("/v1/messages", post(anthropic::messages))
@@ -71,13 +77,25 @@ fn router(app: App) -> Router {
         .route("/detokenize", post(vocabulary::detokenize))
         .route("/apply-template", post(chat::apply_template))
         .route("/v1/requests/{id}/cancel", post(cancel::cancel))
-        .route("/metrics", get(metrics::metrics))
+        .route("/metrics", get(metrics::metrics));
+    let routes = match compat {
+        None => common.merge(own_routes()),
+        Some(Compat::MlxLm) => common.merge(mlx_lm::routes()),
+    };
+    routes.with_state(app)
+}
+
+/// The paths that another server answers in its own way, if it is to be taken for one.
+fn own_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/chat/completions", post(chat::complete))
+        .route("/chat/completions", post(chat::complete))
+        .route("/v1/completions", post(completion::complete))
         .route("/v1/models", get(list))
         .route("/v1/models/{*id}", get(show))
         .route("/health", get(health))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(app)
 }
 
 async fn list(State(app): State<App>) -> Json<Value> {

@@ -135,7 +135,8 @@ fn spelt(bytes: &[u8]) -> String {
     }
 }
 
-fn number(log_probability: f32) -> Value {
+/// A log-probability as JSON has it.
+pub(super) fn number(log_probability: f32) -> Value {
     json!(log_probability.max(NEVER))
 }
 

@@ -4,6 +4,7 @@
 //! still answered, and nothing new is taken.
 
 use super::{
+    Compat,
     connection::{self, Patience},
     guard::{self, Keys, Origin},
     metrics, router,
@@ -38,6 +39,7 @@ pub struct Server {
     patience: Patience,
     keys: Keys,
     origins: Vec<Origin>,
+    compat: Option<Compat>,
 }
 
 impl Server {
@@ -51,6 +53,7 @@ impl Server {
             patience: Patience(Duration::from_secs(60)),
             keys: Keys::default(),
             origins: Vec::new(),
+            compat: None,
         }
     }
 
@@ -79,6 +82,12 @@ impl Server {
         Self { origins, ..self }
     }
 
+    /// Answers on the paths of another server as that one does.
+    #[must_use]
+    pub fn compat(self, compat: Option<Compat>) -> Self {
+        Self { compat, ..self }
+    }
+
     /// Serves connections of `listener` until `shutdown` resolves, then drains: nothing new is taken, running
     /// answers finish or the time for that runs out, and `/health` says so meanwhile. The engines have ended when
     /// this returns.
@@ -91,7 +100,7 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let app = App::new(self.models, self.keep_alive);
-        let guarded = guard::protect(router(app.clone()), self.keys);
+        let guarded = guard::protect(router(app.clone(), self.compat), self.keys);
         let routes = guard::open_to(metrics::counted(guarded, &app), self.origins);
         let (close, closed) = oneshot::channel::<()>();
         let until = async {

@@ -163,6 +163,11 @@ impl Tokenizer {
             .collect()
     }
 
+    /// A token as the vocabulary itself writes it.
+    pub fn word(&self, token: TokenId) -> Option<String> {
+        self.library.id_to_token(token)
+    }
+
     pub(super) fn spelling(&self) -> &Spelling {
         &self.spelling
     }

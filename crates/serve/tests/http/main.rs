@@ -7,6 +7,7 @@ mod endpoints;
 mod guard;
 mod hostile;
 mod lifetime;
+mod mlx_lm;
 mod refusal;
 mod responses;
 mod scores;

@@ -234,9 +234,20 @@ pub(crate) struct Serve {
     #[allow(missing_docs)]
     pub access: Access,
 
+    /// Answer as another server does, for clients that count on it: `mlx-lm` for `mlx_lm.server` 0.32.2.
+    #[arg(long, value_enum, value_name = "SERVER", env = "TANDEM_COMPAT")]
+    pub compat: Option<Compat>,
+
     /// Seconds that running answers may take to finish at shutdown. Asked to end a second time, the server ends at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "TANDEM_DRAIN_TIMEOUT", help_heading = SERVER)]
     pub drain_timeout: u64,
+}
+
+/// Another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compat {
+    /// mlx_lm.server 0.32.2.
+    MlxLm,
 }
 
 /// What computes.

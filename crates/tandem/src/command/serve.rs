@@ -17,7 +17,7 @@ use std::{
 };
 use tandem_engine::Starting;
 use tandem_serve::{
-    http::{Keys, Server},
+    http::{Compat, Keys, Server},
     model::ServedModel,
 };
 use tokio::{
@@ -74,7 +74,8 @@ async fn serve(arguments: &cli::Serve, (model, starting): (ServedModel, Starting
     let name = model.name.clone();
     let server = Server::new(vec![model], Duration::from_secs(arguments.drain_timeout))
         .keys(keys)
-        .origins(arguments.access.cors_origin.clone());
+        .origins(arguments.access.cors_origin.clone())
+        .compat(arguments.compat.map(|cli::Compat::MlxLm| Compat::MlxLm));
     let (end, told) = oneshot::channel::<()>();
     let mut serving = pin!(server.run(listener, async { drop(told.await) }));
     let mut loading = pin!(loaded(starting));

@@ -21,7 +21,7 @@ use tandem_contracts::{
 };
 use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_serve::{
-    http::{Keys, Origin, Server},
+    http::{Compat, Keys, Origin, Server},
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
 };
@@ -52,6 +52,9 @@ pub(crate) struct Setup {
     pub(crate) names: Vec<&'static str>,
     /// Whether the model's loading waits for [`Control::release`].
     pub(crate) loading: bool,
+    /// Tokens that a row may hold.
+    pub(crate) context: usize,
+    pub(crate) compat: Option<Compat>,
 }
 
 impl Default for Setup {
@@ -69,6 +72,8 @@ impl Default for Setup {
             origins: Vec::new(),
             names: vec![MODEL],
             loading: false,
+            context: CONTEXT,
+            compat: None,
         }
     }
 }
@@ -105,12 +110,12 @@ impl Rig {
         let vocabulary = Some(tokenizer.len());
         let config = Config { vocabulary, prefix: PrefixLimits::OFF, ..setup.config.clone() };
         let shared = Arc::clone(&control);
-        let waits = setup.loading;
+        let (waits, context) = (setup.loading, setup.context);
         let build = move |device: &Device| {
             if waits {
                 shared.wait_while_held();
             }
-            Ok(Box::new(session::Scripted::new(device, shared)) as Box<dyn Session>)
+            Ok(Box::new(session::Scripted::new(device, shared, context)) as Box<dyn Session>)
         };
         let clock = Box::new(Machine(std::time::Instant::now()));
         let starting =
@@ -129,7 +134,8 @@ impl Rig {
             .keep_alive(setup.keep_alive)
             .patience(setup.patience)
             .keys(setup.keys)
-            .origins(setup.origins);
+            .origins(setup.origins)
+            .compat(setup.compat);
         Self::run(server, engine, control)
     }
 

@@ -14,7 +14,7 @@ use tandem_contracts::{
     text::TokenId,
 };
 
-/// Tokens that a row may hold.
+/// Tokens that a row may hold where a test says nothing of it.
 pub(crate) const CONTEXT: usize = 300;
 
 /// Bytes, and the end token.
@@ -115,9 +115,9 @@ impl RowState for Closed {
 }
 
 impl Scripted {
-    pub(crate) fn new(device: &Device, control: Arc<Control>) -> Self {
+    pub(crate) fn new(device: &Device, control: Arc<Control>, context: usize) -> Self {
         let execution = ModelFacts::default();
-        let capabilities = Capabilities { context: CONTEXT, vocabulary: WIDTH, trimmable: false, execution };
+        let capabilities = Capabilities { context, vocabulary: WIDTH, trimmable: false, execution };
         Self { device: device.clone(), capabilities, rows: BTreeMap::new(), control }
     }
 }

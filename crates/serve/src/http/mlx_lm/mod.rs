@@ -1,0 +1,121 @@
+//! `--compat mlx-lm`: the paths of `mlx_lm.server` 0.32.2, answered as it answers them.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `request` | its defaults and checks; a body as the fields of Tandem's own endpoints |
+//! | `reply` | its objects, whole and as a stream |
+//!
+//! Invariants: an error is one string; what is wrong with a body is 400, whatever keeps an answer from beginning after
+//! that is 404, as there, unless it is no fault of the request; every other path is 404 in plain words.
+//! Source: <https://github.com/ml-explore/mlx-lm/blob/v0.32.2/mlx_lm/server.py>; what it answers is recorded in
+//! `tests/mlx_lm`.
+
+mod reply;
+mod request;
+
+use super::{
+    answer::Answer,
+    body::{Raw, typed},
+    chat, completion,
+    error::ApiError,
+    generation::Generation,
+    state::{App, blocking},
+};
+use crate::model::ServedModel;
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use reply::{Reply, Shape};
+use request::{Asked, Kind};
+use serde_json::{Value, json};
+
+/// An error as one string.
+#[derive(Debug)]
+struct Refusal(ApiError);
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = Json(envelope(&self.0)).into_response().into_body();
+        // Status and headers are those that the error has elsewhere.
+        let mut response = self.0.into_response();
+        *response.body_mut() = body;
+        response
+    }
+}
+
+/// The body of an error.
+fn envelope(error: &ApiError) -> Value {
+    json!({"error": error.message})
+}
+
+/// The paths that this server answers in another way than Tandem's own.
+pub(super) fn routes() -> Router<App> {
+    let generating = |kind| post(move |State(app), Raw(bytes): Raw| generate(app, bytes, kind));
+    Router::new()
+        .route("/v1/chat/completions", generating(Kind::Chat))
+        .route("/chat/completions", generating(Kind::Chat))
+        .route("/v1/completions", generating(Kind::Text))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*id}", get(models))
+        .route("/health", get(health))
+        .fallback(unknown)
+        .method_not_allowed_fallback(unknown)
+}
+
+async fn generate(app: App, bytes: Vec<u8>, kind: Kind) -> Result<Response, Refusal> {
+    let asked = blocking(move || Asked::read(&bytes, kind)).await?;
+    let model = app.model(Some(&asked.model))?;
+    let (shape, streamed) = (asked.shape(kind), asked.streams);
+    let running = app.running().clone();
+    let submitted = blocking(move || {
+        let mut answer = begin(kind, &asked.fields, &model)?;
+        running.know(&mut answer, &model.engine);
+        Ok(answer)
+    });
+    let reply = Reply::new(submitted.await.map_err(unbegun)?, shape);
+    if streamed {
+        return Ok(reply.stream(app.keep_alive()));
+    }
+    Ok(Json(reply.whole().await?).into_response())
+}
+
+fn begin(kind: Kind, fields: &Value, model: &ServedModel) -> Result<Answer, ApiError> {
+    let generation = Generation::read(fields)?;
+    match kind {
+        Kind::Chat => Ok(chat::submit("chatcmpl-", (&typed(fields)?, &generation), model)?.0),
+        Kind::Text => completion::submit("cmpl-", (&typed(fields)?, &generation), model),
+    }
+}
+
+/// What keeps an answer from beginning is 404 there.
+fn unbegun(error: ApiError) -> ApiError {
+    let status = if error.status == StatusCode::BAD_REQUEST { StatusCode::NOT_FOUND } else { error.status };
+    ApiError { status, ..error }
+}
+
+async fn models(State(app): State<App>) -> Json<Value> {
+    let model = |model: &ServedModel| json!({"id": model.name, "object": "model", "created": model.created});
+    Json(json!({"object": "list", "data": app.models().iter().map(|it| model(it)).collect::<Vec<_>>()}))
+}
+
+async fn health(State(app): State<App>) -> Response {
+    match app.trouble() {
+        None => Json(json!({"status": "ok"})).into_response(),
+        Some(_) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "unavailable"}))).into_response(),
+    }
+}
+
+async fn unknown() -> Response {
+    // Words, though it says that they are JSON.
+    (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, "application/json")], "Not Found").into_response()
+}
