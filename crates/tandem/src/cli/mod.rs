@@ -235,7 +235,7 @@ pub(crate) struct Serve {
     pub access: Access,
 
     /// Answer as another server does, for clients that count on it: `mlx-lm` for `mlx_lm.server` 0.32.2.
-    #[arg(long, value_enum, value_name = "SERVER", env = "TANDEM_COMPAT")]
+    #[arg(long, value_enum, value_name = "SERVER", env = "TANDEM_COMPAT", help_heading = SERVER)]
     pub compat: Option<Compat>,
 
     /// Seconds that running answers may take to finish at shutdown. Asked to end a second time, the server ends at once.
