@@ -138,3 +138,14 @@ test("completions", async () => {
   for await (const chunk of await client.completions.create({ ...prompt, stream: true })) text += chunk.choices[0].text;
   assert.equal(text, whole.choices[0].text);
 });
+
+test("responses, whole and streamed, and their next turns", async () => {
+  const spoken = { model: "tiny", input: "Tell me about owls.", temperature: 0, max_output_tokens: 24 };
+  const whole = await client.responses.create(spoken);
+  const final = await client.responses.stream(spoken).finalResponse();
+  assert.ok(whole.output_text);
+  assert.equal(final.output_text, whole.output_text);
+  const next = await client.responses.create({ ...spoken, previous_response_id: whole.id });
+  assert.ok(next.usage.input_tokens > whole.usage.total_tokens);
+  await assert.rejects(client.responses.create({ ...spoken, previous_response_id: "resp_unknown" }), OpenAI.NotFoundError);
+});

@@ -202,3 +202,44 @@ def test_completions_that_the_clients_types_do_not_tell(url):
     assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == [choice.finish_reason]
     assert echoed.text == "Owls are" and echoed.logprobs.token_logprobs[0] is None
     assert all(score < 0 for score in echoed.logprobs.token_logprobs[1:])
+
+
+RESPONSE = {"model": "tiny", "input": "Tell me about owls.", "temperature": 0, "max_output_tokens": 24}
+
+
+def test_a_response_and_the_next_turn(client):
+    first = client.responses.create(**RESPONSE)
+    assert first.output_text and first.status in ("completed", "incomplete")
+    assert first.usage.total_tokens == first.usage.input_tokens + first.usage.output_tokens
+    second = client.responses.create(**RESPONSE, previous_response_id=first.id)
+    # The second turn reads the first one's words too.
+    assert second.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens
+    with pytest.raises(openai.NotFoundError):
+        client.responses.create(**RESPONSE, previous_response_id="resp_unknown")
+
+
+def test_a_streamed_response_says_what_a_whole_one_says(client):
+    whole = client.responses.create(**RESPONSE)
+    events = list(client.responses.create(**RESPONSE, stream=True))
+    assert events[0].type == "response.created"
+    assert events[-1].type in ("response.completed", "response.incomplete")
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == whole.output_text == events[-1].response.output_text
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+def test_functions_of_a_response(client):
+    tool = {"type": "function", "strict": True, **WEATHER["function"]}
+    asked = {**RESPONSE, "max_output_tokens": 200, "tools": [tool], "tool_choice": "required"}
+    (call,) = [item for item in client.responses.create(**asked).output if item.type == "function_call"]
+    assert call.name == "weather" and json.loads(call.arguments)["city"] in ("Oslo", "Rome")
+    streamed = list(client.responses.create(**asked, stream=True))
+    arguments = "".join(event.delta for event in streamed if event.type == "response.function_call_arguments.delta")
+    assert arguments == call.arguments
+
+
+def test_a_streamed_response_that_is_closed_midway_ends_its_row(client, falls_idle):
+    with client.responses.create(**{**RESPONSE, "max_output_tokens": 4000}, stream=True) as stream:
+        for _ in zip(range(6), stream):
+            pass
+    falls_idle()
