@@ -126,6 +126,9 @@ impl Defaults {
     }
 }
 
+/// Bytes of a text that may become one before it is encoded: composed characters are a third of their parts.
+const NORMALISED: usize = 4;
+
 /// A model as clients know it.
 pub struct ServedModel {
     /// Name in requests.
@@ -146,6 +149,14 @@ impl ServedModel {
     /// A model that is put up now.
     pub fn new(name: String, engine: EngineHandle, text: ModelText, defaults: Defaults) -> Self {
         Self { name, engine, text, defaults, states: Vec::new(), created: unix_seconds() }
+    }
+
+    /// The model's context, where a text is so long that it cannot be within it: making tokens of all that a body may hold
+    /// takes minutes and gigabytes.
+    pub(crate) fn exceeded(&self, text: &str) -> Option<usize> {
+        let context = self.engine.capabilities()?.context;
+        let most = context.saturating_mul(self.text.tokenizer.longest()).saturating_mul(NORMALISED);
+        (text.len() > most).then_some(context)
     }
 }
 

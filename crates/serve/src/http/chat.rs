@@ -13,6 +13,7 @@ use super::{
     stream::{self, Chunks},
     structure::{Asked, ResponseFormat},
     tool::{self, Choice},
+    vocabulary::bounded,
     wire::{ChatCompletion, ChatDelta},
 };
 use crate::{
@@ -114,7 +115,7 @@ pub(crate) fn submit(
     let text = own.render(model, &tools)?;
     let form = generation.form([own.format()?, tools.form()].into_iter().flatten())?;
     let plan = own.plan(model, (tools, form.is_some()), &text);
-    let prompt = [model.text.tokenizer.encode_chat(&text)?];
+    let prompt = [model.text.tokenizer.encode_chat(bounded(model, &text)?)?];
     let wanted = Wanted { scoring: own.scoring(), shown: plan.shown.clone(), form };
     let requests = generation.requests(model, &prompt, wanted)?;
     let mut answer = Answer::submit(prefix, model, requests, generation.choices())?;
@@ -142,7 +143,7 @@ impl ChatRequest {
     /// The tokens of the prompt.
     pub(crate) fn tokens(&self, model: &ServedModel) -> Result<Vec<TokenId>, ApiError> {
         let text = self.render(model, &self.tools()?)?;
-        Ok(model.text.tokenizer.encode_chat(&text)?)
+        Ok(model.text.tokenizer.encode_chat(bounded(model, &text)?)?)
     }
 
     /// Refuses what is out of range.

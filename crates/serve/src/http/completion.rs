@@ -10,6 +10,7 @@ use super::{
     score::{self, Echo},
     state::{App, blocking},
     stream::{self, Chunks},
+    vocabulary::bounded,
 };
 use crate::{
     model::ServedModel,
@@ -92,7 +93,7 @@ pub(crate) fn submit(
     (own, generation): (&CompletionRequest, &Generation),
     model: &ServedModel,
 ) -> Result<Answer, ApiError> {
-    let prompts = own.prompt.tokens(&model.text.tokenizer)?;
+    let prompts = own.prompt.tokens(model)?;
     let form = generation.form([].into_iter())?;
     let wanted = Wanted { scoring: own.scoring(generation), form, ..Wanted::default() };
     let requests = generation.requests(model, &prompts, wanted)?;
@@ -128,12 +129,13 @@ impl CompletionRequest {
 
 impl Prompt {
     /// The tokens of each prompt.
-    fn tokens(&self, tokenizer: &Tokenizer) -> Result<Vec<Vec<TokenId>>, ApiError> {
+    fn tokens(&self, model: &ServedModel) -> Result<Vec<Vec<TokenId>>, ApiError> {
+        let encode = |text: &str| -> Result<_, ApiError> {
+            Ok(model.text.tokenizer.encode_prompt(bounded(model, text)?)?)
+        };
         let prompts: Vec<Vec<TokenId>> = match self {
-            Self::Text(text) => vec![tokenizer.encode_prompt(text)?],
-            Self::Texts(texts) => {
-                texts.iter().map(|text| tokenizer.encode_prompt(text)).collect::<Result<_, _>>()?
-            }
+            Self::Text(text) => vec![encode(text)?],
+            Self::Texts(texts) => texts.iter().map(|text| encode(text)).collect::<Result<_, _>>()?,
             Self::Tokens(tokens) => vec![tokens.clone()],
             Self::ManyTokens(prompts) => prompts.clone(),
         };

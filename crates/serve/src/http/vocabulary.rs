@@ -6,12 +6,20 @@ use super::{
     generation::refuse,
     state::{App, blocking},
 };
-use crate::text::Detokenizer;
+use crate::{model::ServedModel, text::Detokenizer};
 use axum::{Json, extract::State, http::StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{str, sync::Arc};
 use tandem_contracts::text::{TokenId, Vocabulary};
+
+/// Refuses a text that no context could hold, before tokens are made of it.
+pub(crate) fn bounded<'t>(model: &ServedModel, text: &'t str) -> Result<&'t str, ApiError> {
+    let Some(context) = model.exceeded(text) else { return Ok(text) };
+    let message =
+        format!("this model's context is {context} tokens, the prompt's text has bytes: {}", text.len());
+    Err(ApiError::invalid(message).code("context_length_exceeded"))
+}
 
 /// A text.
 #[derive(Clone, Debug, Deserialize)]

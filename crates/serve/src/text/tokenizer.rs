@@ -40,6 +40,7 @@ pub struct Tokenizer {
     special: SpecialTokens,
     begin: Option<TokenId>,
     ends: Vec<TokenId>,
+    longest: usize,
 }
 
 /// The steps for a text that stands inside a longer one, where they differ: no space is put before it.
@@ -104,7 +105,14 @@ impl Tokenizer {
             }
         }
         let inside = Inside::of(&library)?;
-        Ok(Self { library, inside, pieces, spelling, special, begin, ends })
+        let ids = 0..pieces.len() as TokenId;
+        let longest = ids.filter_map(|id| pieces.get(id)).map(|(_, bytes)| bytes.len()).max().unwrap_or(1);
+        Ok(Self { library, inside, pieces, spelling, special, begin, ends, longest })
+    }
+
+    /// Most bytes of one token.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Encodes a rendered chat. The template has written every special token itself, so none is added.

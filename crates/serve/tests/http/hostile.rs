@@ -220,9 +220,11 @@ fn a_body_of_just_the_limit_is_read_and_one_byte_more_is_413() {
     for path in ["/v1/chat/completions", "/v1/messages", "/tokenize"] {
         assert_eq!(rig.post_bytes(path, of(LIMIT + 1).as_bytes()).status, 413, "{path}");
     }
-    // A prompt of a megabyte is refused by its length.
-    let long = json!({"prompt": "x".repeat(1 << 20)});
-    assert_eq!(rig.post("/v1/completions", &long).error().1["code"], "context_length_exceeded");
+    // A prompt as long as that is refused before it costs a token.
+    let words = "x".repeat(LIMIT - 200);
+    for response in [rig.post("/v1/completions", &json!({"prompt": words})), rig.chat(&words, json!({}))] {
+        assert_eq!((response.status, &response.error().1["code"]), (400, &json!("context_length_exceeded")));
+    }
     alive(&rig);
 }
 
