@@ -12,6 +12,8 @@
 //! - which thread runs a part never changes its result (parts get scratch space, not thread numbers);
 //! - a panic in a part stops the claiming of parts and is raised again in the caller; the pool stays usable.
 
+pub(crate) mod ahead;
+mod claims;
 mod disjoint;
 mod gate;
 mod scratch;
@@ -22,11 +24,13 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use crate::isa::Isa;
+use ahead::{Cursor, Link, Order};
+use claims::Claims;
 pub use disjoint::Disjoint;
 use gate::{Gate, Generation};
 pub use scratch::Scratch;
@@ -48,23 +52,18 @@ pub struct Pool {
 #[derive(Clone, Copy)]
 struct Job {
     task: *const Task<'static>,
-    parts: usize,
 }
 
 #[derive(Debug)]
 struct Shared {
     gate: Gate,
     claims: Claims,
+    order: Arc<Order>,
     job: JobCell,
     failure: Mutex<Option<Box<dyn Any + Send>>>,
     parked: Vec<AtomicBool>,
     stop: AtomicBool,
 }
-
-/// The next part to claim, on a cache line that nothing else shares.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Claims(AtomicUsize);
 
 #[derive(Default)]
 struct JobCell(UnsafeCell<Option<Job>>);
@@ -92,18 +91,22 @@ impl Pool {
         let helpers = threads.get() - 1;
         let shared = Arc::new(Shared {
             gate: Gate::default(),
-            claims: Claims::default(),
+            claims: Claims::new(threads.get()),
+            order: Arc::default(),
             job: JobCell::default(),
             failure: Mutex::new(None),
             parked: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
             stop: AtomicBool::new(false),
         });
         let isa = isa.limited();
-        let mut pool = Self { shared, workers: Vec::new(), caller: Mutex::default(), isa };
-        for index in 0..helpers {
+        let cursor = |thread| Cursor::new(&shared.order, thread, threads.get());
+        let caller = Mutex::new(Scratch::new(cursor(0)));
+        let scratches: Vec<Scratch> = (1..threads.get()).map(|thread| Scratch::new(cursor(thread))).collect();
+        let mut pool = Self { shared, workers: Vec::new(), caller, isa };
+        for (index, scratch) in scratches.into_iter().enumerate() {
             let shared = Arc::clone(&pool.shared);
             let worker = thread::Builder::new().name(format!("tandem-cpu-{}", index + 1));
-            pool.workers.push(worker.spawn(move || shared.work(index))?);
+            pool.workers.push(worker.spawn(move || shared.work(index, scratch))?);
         }
         Ok(pool)
     }
@@ -111,6 +114,11 @@ impl Pool {
     /// Threads, the caller counted.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// Learns that a product with this weight begins; see [`ahead`].
+    pub(crate) fn meet(&self, link: &Arc<Link>) {
+        self.shared.order.meet(link);
     }
 
     /// The instruction set that kernels use.
@@ -133,7 +141,7 @@ impl Pool {
                 return (0..parts).for_each(|part| task(part, &mut scratch));
             }
         };
-        if parts <= 1 || self.workers.is_empty() {
+        if parts <= 1 || parts > Claims::MOST || self.workers.is_empty() {
             return (0..parts).for_each(|part| task(part, &mut scratch));
         }
         let failure = self.share(parts, &task, &mut scratch);
@@ -148,13 +156,13 @@ impl Pool {
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes; `close` below returns when no worker can use the task any more.
         let task = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
-        let job = Job { task, parts };
+        let job = Job { task };
         // SAFETY: the lock is held, the gate is closed and nobody is inside, so nobody reads the cell.
         unsafe { *shared.job.0.get() = Some(job) };
-        shared.claims.0.store(0, Ordering::Relaxed);
+        shared.claims.deal(parts);
         shared.gate.open();
         self.wake(parts - 1);
-        shared.attend(job, scratch);
+        shared.attend(job, 0, scratch);
         shared.gate.close();
         shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -181,16 +189,15 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// A worker's life: wait for a job, enter, work, leave.
-    fn work(&self, index: usize) {
-        let mut scratch = Scratch::default();
+    /// The life of a worker, the one behind thread `index + 1`: wait for a job, enter, work, leave.
+    fn work(&self, index: usize, mut scratch: Scratch) {
         let mut last = Generation::default();
-        while let Some(generation) = self.next_job(index, last) {
+        while let Some(generation) = self.next_job(index, last, scratch.cursor()) {
             last = generation;
             if self.gate.enter(generation) {
                 // SAFETY: this thread is inside the gate, so the cell holds the job and stays as it is.
                 if let Some(job) = unsafe { *self.job.0.get() } {
-                    self.attend(job, &mut scratch);
+                    self.attend(job, index + 1, &mut scratch);
                 }
                 self.gate.leave();
             }
@@ -198,24 +205,26 @@ impl Shared {
     }
 
     /// Claims and runs parts until none is left. A panic is kept for the caller.
-    fn attend(&self, job: Job, scratch: &mut Scratch) {
-        let claim = || Some(self.claims.0.fetch_add(1, Ordering::Relaxed)).filter(|part| *part < job.parts);
+    fn attend(&self, job: Job, thread: usize, scratch: &mut Scratch) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the caller of `run` keeps the task alive until the gate is closed and empty; this thread
             // is that caller or inside.
             let task = unsafe { &*job.task };
-            while let Some(part) = claim() {
+            while let Some(part) = self.claims.claim(thread) {
                 task(part, scratch);
             }
         }));
         if let Err(payload) = outcome {
-            self.claims.0.store(job.parts, Ordering::Relaxed);
+            self.claims.clear();
             self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
         }
     }
 
-    /// Waits for a job newer than `last`: spinning, then yielding, then asleep. `None` when the pool is dropped.
-    fn next_job(&self, index: usize, last: Generation) -> Option<Generation> {
+    /// Waits for a job newer than `last`: asking for what it will read, then spinning, then yielding, then asleep.
+    /// `None` when the pool is dropped.
+    fn next_job(&self, index: usize, last: Generation, cursor: &mut Cursor) -> Option<Generation> {
+        /// Bytes asked for between two looks at the gate.
+        const PIECE: usize = 1 << 10;
         let mut patience = wait::Patience::default();
         loop {
             if self.stop.load(Ordering::Acquire) {
@@ -224,7 +233,9 @@ impl Shared {
             if let Some(generation) = self.gate.opened_since(last) {
                 return Some(generation);
             }
-            if patience.wait() {
+            let fetch = cursor.next(PIECE);
+            fetch.ask_all();
+            if !fetch.is_empty() || patience.wait() {
                 continue;
             }
             self.sleep(index, last);

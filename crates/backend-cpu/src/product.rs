@@ -26,8 +26,10 @@ mod segment;
 mod tests;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::memory::Memory;
+use crate::pool::ahead::Link;
 use crate::pool::{Disjoint, Pool, Scratch};
 use error::check_length;
 pub use error::{ErrorKind, ProductError};
@@ -50,6 +52,8 @@ pub struct Prepared {
     width: usize,
     segments: Vec<Segment>,
     memory: Memory,
+    /// Its place among the weights of a step; none for experts, of which nobody knows which come next.
+    link: Option<Arc<Link>>,
 }
 
 /// Rows of activations that meet one expert.
@@ -99,7 +103,8 @@ impl Prepared {
             rows += segment.rows;
             segments.push(segment);
         }
-        Ok(Self { experts, rows, width, segments, memory: memory.clone() })
+        let link = (experts == 1).then(|| Link::new(segments.iter().map(|segment| segment.expert(0))));
+        Ok(Self { experts, rows, width, segments, memory: memory.clone(), link })
     }
 
     /// Weights stacked in it.
@@ -221,6 +226,9 @@ impl Prepared {
             let cost = plan::cost(segment.tile_bytes, self.width, piece.rows.len());
             Lane { index, tiles: segment.tiles, together: piece.together(), cost }
         };
+        if let Some(link) = &self.link {
+            pool.meet(link);
+        }
         let plan = Plan::new(pool, pieces.iter().enumerate().map(lane).collect());
         pool.run(plan.parts(), |part, scratch| {
             for (index, tiles) in plan.part(part) {

@@ -42,6 +42,7 @@ mod unit;
 use crate::device::{CpuDevice, no_memory};
 use crate::isa::Isa;
 use crate::number::{Real, with_real};
+use crate::pool::ahead::Cursor;
 use crate::pool::{Disjoint, Scratch};
 use crate::simd::dispatch;
 use crate::value::{Draft, Value};
@@ -94,6 +95,14 @@ pub(crate) fn attend(
     Ok(device.finish(draft))
 }
 
+/// What a thread works with.
+struct Desk<'a> {
+    /// See [`unit::Extents::working`]; the contents are arbitrary.
+    working: &'a mut [f32],
+    /// Weights that come next.
+    cursor: &'a mut Cursor,
+}
+
 /// Everything that the parts of a call share.
 struct Call<'a> {
     isa: Isa,
@@ -133,14 +142,15 @@ impl Call<'_> {
     ) {
         let unit = &self.units[stretch.unit];
         let extents = unit.extents();
-        let space = scratch.lend::<f32>(extents.working() + 2 * extents.slot());
+        let (space, cursor) = scratch.lend_with_cursor::<f32>(extents.working() + 2 * extents.slot());
         let (working, own) = space.split_at_mut(extents.working());
+        let mut desk = Desk { working, cursor };
         let mut segments = stretch.segments.clone();
         if let Some(slots) = &stretch.slots {
             // SAFETY: the plan gives each stretch its own slots.
             let slots = unsafe { left.range(slots.clone()) };
             for slot in slots.chunks_exact_mut(extents.slot()) {
-                self.segment(unit, segments.clone(), slot, working);
+                self.segment(unit, segments.clone(), slot, &mut desk);
                 segments.next();
             }
             return;
@@ -148,7 +158,7 @@ impl Call<'_> {
         let (whole, own) = own.split_at_mut(extents.slot());
         let mut whole = self.begin(unit, whole);
         while !segments.is_empty() {
-            let segment = self.segment(unit, segments.clone(), own, working);
+            let segment = self.segment(unit, segments.clone(), own, &mut desk);
             dispatch(self.isa, Take { whole: &mut whole, segment });
             segments.next();
         }
@@ -179,13 +189,13 @@ impl Call<'_> {
         unit: &Unit<'_>,
         segments: Range<usize>,
         space: &'s mut [f32],
-        working: &mut [f32],
+        desk: &mut Desk<'_>,
     ) -> Slot<'s> {
         let mut slot = Slot::of(space, unit.extents());
         slot.begin(|_| None);
         let (queries, soft_cap) = (self.queries, self.soft_cap);
         let (blocks, last) = (unit.segment(segments.start), unit.segment(segments.end - 1));
-        let task = Task { unit, queries, soft_cap, blocks, until: last.end, slot: &mut slot, working };
+        let task = Task { unit, queries, soft_cap, blocks, until: last.end, slot: &mut slot, desk };
         dispatch(self.isa, task);
         slot
     }

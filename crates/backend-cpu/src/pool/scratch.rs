@@ -1,7 +1,8 @@
-//! Working space of one thread.
+//! What one thread has of its own: working space, and how far it has asked for what comes next.
 
 use std::fmt;
 
+use super::ahead::Cursor;
 use crate::memory::{Block, Element, Memory};
 
 /// A huge page, so that the kernels' panels do not wait for page walks. Only what is used takes memory.
@@ -11,9 +12,18 @@ const LEAST: usize = 2 << 20;
 #[derive(Default)]
 pub struct Scratch {
     block: Option<Block>,
+    cursor: Cursor,
 }
 
 impl Scratch {
+    pub(super) fn new(cursor: Cursor) -> Self {
+        Self { block: None, cursor }
+    }
+
+    pub(super) fn cursor(&mut self) -> &mut Cursor {
+        &mut self.cursor
+    }
+
     /// `count` numbers with arbitrary values.
     ///
     /// # Panics
@@ -21,6 +31,11 @@ impl Scratch {
     /// When the system has no memory left: a kernel in the middle of its work has no other way out, and the pool
     /// hands the panic to its caller.
     pub fn lend<T: Element>(&mut self, count: usize) -> &mut [T] {
+        self.lend_with_cursor(count).0
+    }
+
+    /// The same, and where the thread is in the order of weights.
+    pub(crate) fn lend_with_cursor<T: Element>(&mut self, count: usize) -> (&mut [T], &mut Cursor) {
         let bytes = count * size_of::<T>();
         if self.block.as_ref().is_none_or(|block| block.len() < bytes) {
             self.block = None;
@@ -29,7 +44,8 @@ impl Scratch {
                 Err(error) => panic!("working space: {error}"),
             }
         }
-        self.block.as_mut().map_or(&mut [], |block| &mut block.of_mut()[..count])
+        let space: &mut [T] = self.block.as_mut().map_or(&mut [], |block| &mut block.of_mut()[..count]);
+        (space, &mut self.cursor)
     }
 }
 

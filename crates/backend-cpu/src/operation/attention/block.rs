@@ -8,15 +8,17 @@ mod plane;
 mod rows;
 mod score;
 
+use super::Desk;
 use super::query::{Numbers, Queries};
 use super::state::{Seen, Slot};
 use super::unit::{Stripe, Unit};
+use crate::pool::ahead::Fetch;
 use crate::simd::fold::{self, Plain, Sums};
 use crate::simd::{Kernel, LANES, Simd, math};
 use integral::Side;
 use plane::Held;
 pub(super) use plane::staged;
-use rows::Soon;
+use rows::{BYTES_BESIDE, Soon};
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
 
@@ -30,7 +32,7 @@ pub(super) const MANY: usize = 16;
 type Lines = [[f32; BLOCK]; CHUNK];
 
 /// Some blocks of a unit.
-pub(super) struct Task<'a, 'b> {
+pub(super) struct Task<'a, 'b, 'c> {
     pub(super) unit: &'a Unit<'a>,
     pub(super) queries: &'a Queries,
     pub(super) soft_cap: Option<f32>,
@@ -38,21 +40,22 @@ pub(super) struct Task<'a, 'b> {
     /// One past the last block that will be read after these.
     pub(super) until: usize,
     /// Where the blocks go.
-    pub(super) slot: &'a mut Slot<'b>,
-    /// See [`super::unit::Extents::working`]; the contents are arbitrary.
-    pub(super) working: &'a mut [f32],
+    pub(super) slot: &'a mut Slot<'c>,
+    pub(super) desk: &'a mut Desk<'b>,
 }
 
-impl Kernel for Task<'_, '_> {
+impl Kernel for Task<'_, '_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let unit = self.unit;
-        let (mixed, rest) = self.working.split_at_mut(CHUNK * unit.values.padded());
+        let Desk { working, cursor } = self.desk;
+        let (mixed, rest) = working.split_at_mut(CHUNK * unit.values.padded());
         let (staged, turned) = rest.split_at_mut(rest.len() - panel_space(unit));
         for block in self.blocks {
-            let mut view = View::new(simd, unit, block, staged);
+            let beside = [cursor.next(BYTES_BESIDE), cursor.next(BYTES_BESIDE)];
+            let mut view = View::new(simd, unit, block, (staged, beside));
             // With few registers the partial sums would not stay in them.
             if S::WIDE && !turned.is_empty() {
                 view.panel = Some(panel::turn(simd, &view, turned));
@@ -60,6 +63,7 @@ impl Kernel for Task<'_, '_> {
             if block + 1 < self.until {
                 view.soon = view.next_keys();
             }
+            view.soon = view.soon.beside(beside[0]);
             for first in (0..unit.vectors()).step_by(CHUNK) {
                 let chunk = Chunk::new(unit, self.queries, block, first);
                 if chunk.union().is_empty() {
@@ -83,6 +87,8 @@ struct View<'a> {
     panel: Option<&'a [f32]>,
     /// Keys of the block after this one, by place.
     soon: Soon,
+    /// Weights to ask for with the values.
+    beside: Fetch,
 }
 
 /// Floats that a unit's turned keys take: none if turning them would not pay.
@@ -97,15 +103,21 @@ pub(super) fn panel_space(unit: &Unit<'_>) -> usize {
 
 impl<'a> View<'a> {
     #[inline(always)]
-    fn new<S: Simd>(simd: S, unit: &'a Unit<'a>, block: usize, space: &'a mut [f32]) -> Self {
+    fn new<S: Simd>(
+        simd: S,
+        unit: &'a Unit<'a>,
+        block: usize,
+        (space, beside): (&'a mut [f32], [Fetch; 2]),
+    ) -> Self {
         let (for_keys, for_values) = space.split_at_mut(staged(unit, unit.keys));
         Self {
             unit,
             block,
-            keys: Held::new(simd, unit, unit.keys, (block, for_keys), Side::Keys),
-            values: Held::new(simd, unit, unit.values, (block, for_values), Side::Values),
+            keys: Held::new(simd, unit, (unit.keys, Side::Keys), (block, for_keys), beside[0]),
+            values: Held::new(simd, unit, (unit.values, Side::Values), (block, for_values), beside[1]),
             panel: None,
             soon: Soon::NONE,
+            beside: beside[1],
         }
     }
 

@@ -16,6 +16,7 @@ use super::super::plane::code::Codes;
 use super::super::unit::Unit;
 use super::rows::Soon;
 use crate::memory::bytes_mut;
+use crate::pool::ahead::Fetch;
 use crate::simd::{LANES, LINE, Simd};
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
@@ -71,6 +72,12 @@ impl<'a> Integral<'a> {
         }
         let factors = stage(simd, unit, codes, block, factors);
         Self { codes, words, factors, columns, soon: next(unit, (source, codes), block) }
+    }
+
+    /// With weights to ask for beside the next block.
+    #[inline(always)]
+    pub(super) fn beside(self, weights: Fetch) -> Self {
+        Self { soon: self.soon.beside(weights), ..self }
     }
 
     /// Asks for codes of the next block at several places while a first chunk of vectors works, so that memory does too.

@@ -10,6 +10,7 @@ use super::integral::{self, Integral, Side};
 use super::rows::{FloatRows, Rows, Soon};
 use super::{CHUNK, MANY};
 use crate::number::Real;
+use crate::pool::ahead::Fetch;
 use crate::simd::{Kernel, LANES, Simd};
 use half::{bf16, f16};
 use std::marker::PhantomData;
@@ -68,12 +69,13 @@ impl<'a> Held<'a> {
     pub(super) fn new<S: Simd>(
         simd: S,
         unit: &Unit<'_>,
-        source: &'a Source<'a>,
+        (source, side): (&'a Source<'a>, Side),
         (block, space): (usize, &'a mut [f32]),
-        side: Side,
+        beside: Fetch,
     ) -> Self {
         if let Some(codes) = source.integral() {
-            return Self::Integral(Integral::new(simd, unit, (source, codes), (block, space), side));
+            let integral = Integral::new(simd, unit, (source, codes), (block, space), side);
+            return Self::Integral(integral.beside(beside));
         }
         match source.held {
             plane::Held::Codes(ref codes) => Self::coded(simd, unit, (source, codes), (block, space)),

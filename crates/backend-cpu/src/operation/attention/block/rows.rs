@@ -1,7 +1,9 @@
 //! Keys or values as rows at even steps, whose bounds are checked once and not in every inner loop.
 
 use crate::number::Real;
+use crate::pool::ahead::{Fetch, LINE};
 use crate::simd::{LANES, Simd};
+use tandem_contracts::tensor::attention::BLOCK;
 
 /// Rows of whole vectors.
 pub(super) trait Rows: Copy {
@@ -82,20 +84,31 @@ pub(super) struct Soon {
     /// In bytes.
     step: usize,
     lines: usize,
+    /// Of weights that come next, [`BESIDE`] lines with each row.
+    beside: Fetch,
 }
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
+/// Lines of weights that are asked for beside a row: attention computes longer than it reads.
+const BESIDE: usize = 2;
+
+/// Bytes of weights that are asked for beside a block.
+pub(super) const BYTES_BESIDE: usize = BESIDE * LINE * BLOCK;
 
 impl Soon {
     /// Nothing.
-    pub(super) const NONE: Self = Self { start: std::ptr::null(), step: 0, lines: 0 };
+    pub(super) const NONE: Self = Self { start: std::ptr::null(), step: 0, lines: 0, beside: Fetch::NONE };
 
     /// Rows of `width` elements at even steps from the first element on. There may be fewer than are asked for.
     #[inline(always)]
     pub(super) fn new<T>(elements: &[T], step: usize, width: usize) -> Self {
         let lines = (width * size_of::<T>()).div_ceil(LINE);
-        Self { start: elements.as_ptr().cast(), step: step * size_of::<T>(), lines }
+        Self { start: elements.as_ptr().cast(), step: step * size_of::<T>(), lines, beside: Fetch::NONE }
+    }
+
+    /// With some weights, [`BYTES_BESIDE`] at most.
+    #[inline(always)]
+    pub(super) fn beside(self, weights: Fetch) -> Self {
+        Self { beside: weights, ..self }
     }
 
     /// Asks for one of the rows, which may lie anywhere.
@@ -105,6 +118,7 @@ impl Soon {
         for line in 0..self.lines {
             simd.prefetch(start.wrapping_add(line * LINE));
         }
+        self.beside.ask(row * BESIDE..(row + 1) * BESIDE);
     }
 }
 
