@@ -44,9 +44,9 @@ pub(super) fn with_options(schema: &Value) -> Value {
         Value::Bool(false) => return schema.clone(),
         _ => Map::new(),
     };
-    // One of several is taken as any of them: what matches two of them is not told apart.
+    // One of several that may match together is refused: which of them do is not told apart.
     let options = json!({
-        "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false, "coerce_one_of": true,
+        "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false, "coerce_one_of": false,
     });
     schema.insert("x-guidance".to_owned(), options);
     Value::Object(schema)

@@ -1,5 +1,7 @@
 //! Grammars over a vocabulary of bytes and a few longer tokens.
 
+mod suite;
+
 use super::{Compiler, Grammar};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -194,6 +196,46 @@ fn what_a_grammar_leaves_no_choice_of_is_written_as_the_tokeniser_would() {
     // Asking changes nothing.
     assert!(has(&object.allowed().expect("a set"), forced[0]));
     assert_eq!(object.prefix(&forced), Ok(forced.len()));
+}
+
+/// A tokeniser that loses spaces, as some do that normalise texts.
+#[derive(Debug)]
+struct Slurred(Arc<Words>);
+
+impl Vocabulary for Slurred {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
+        self.0.token_bytes(token)
+    }
+
+    fn is_special(&self, token: TokenId) -> bool {
+        self.0.is_special(token)
+    }
+
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        self.0.encode(&text.replace(' ', ""))
+    }
+
+    fn end_tokens(&self) -> &[TokenId] {
+        self.0.end_tokens()
+    }
+}
+
+#[test]
+fn a_tokeniser_that_cannot_write_a_span_is_asked_for_none() {
+    let grammar = schema(json!({"const": {"name": "a b"}}));
+    assert!(!matcher(&grammar).forced(8).is_empty());
+    let slurred = Compiler::new(Arc::new(Slurred(Words::new()))).expect("a vocabulary with an end");
+    let mut matcher = slurred.compile(&grammar).expect("it compiles").matcher();
+    assert!(matcher.forced(8).is_empty());
+    // What binds the answer is bytes, however they are written.
+    for byte in b"{\"name\": \"a b\"}" {
+        assert!(has(&matcher.allowed().expect("a set"), TokenId::from(*byte)));
+        matcher.accept(TokenId::from(*byte)).expect("it may come next");
+    }
 }
 
 #[test]
