@@ -58,6 +58,8 @@ pub enum Draft {
     Off,
     /// The row's own past, by runs of these lengths.
     Past(Runs),
+    /// What is built beside the model, be it a smaller model of the same vocabulary: [`Models::draft`](crate::Models).
+    Mounted,
 }
 
 impl Drafting {

@@ -10,7 +10,7 @@
 use crate::{
     binding::{Binding, Mounted},
     command::{Command, Submission, Waiter},
-    config::Config,
+    config::{Config, Draft},
     error::{Error, ErrorKind, panic_message},
     executor::{Course, Executor, Parts},
     hold::Hold,
@@ -34,19 +34,45 @@ use tandem_contracts::{
     schedule::Clock,
     tensor::{self, Device, OpenDevice},
 };
+use tandem_spec::draft::DraftProvider;
+
+/// What is built on the engine's thread.
+#[derive(Debug)]
+pub struct Models {
+    /// The model that answers.
+    pub model: Box<dyn Session>,
+    /// What proposes for it, where [`Draft::Mounted`] is configured.
+    pub draft: Option<DraftSource>,
+}
+
+/// What proposes tokens for every row, and is built beside the model.
+#[derive(Debug)]
+pub enum DraftSource {
+    /// A smaller model on the same device, which has every token of the larger one's vocabulary.
+    Model(Box<dyn Session>),
+    /// Anything else.
+    Provider(Box<dyn DraftProvider>),
+}
+
+impl From<Box<dyn Session>> for Models {
+    fn from(model: Box<dyn Session>) -> Self {
+        Self { model, draft: None }
+    }
+}
 
 /// Starts an engine and waits until its model is loaded.
 ///
 /// # Errors
 /// As [`Starting::wait`].
-pub fn spawn<B>(
+pub fn spawn<B, M>(
     open: OpenDevice,
     build: B,
     config: Config,
     clock: Box<dyn Clock>,
 ) -> Result<EngineHandle, Error>
 where
-    B: FnOnce(&Device) -> tensor::Result<Box<dyn Session>> + Send + 'static,
+    B: FnOnce(&Device) -> tensor::Result<M> + Send + 'static,
+    M: Into<Models>,
 {
     start(open, build, config, clock)?.wait()
 }
@@ -55,9 +81,15 @@ where
 ///
 /// # Errors
 /// No thread could be started.
-pub fn start<B>(open: OpenDevice, build: B, config: Config, clock: Box<dyn Clock>) -> Result<Starting, Error>
+pub fn start<B, M>(
+    open: OpenDevice,
+    build: B,
+    config: Config,
+    clock: Box<dyn Clock>,
+) -> Result<Starting, Error>
 where
-    B: FnOnce(&Device) -> tensor::Result<Box<dyn Session>> + Send + 'static,
+    B: FnOnce(&Device) -> tensor::Result<M> + Send + 'static,
+    M: Into<Models>,
 {
     let status = Arc::new(Status::new());
     let (commands, inbox) = mpsc::channel();
@@ -300,19 +332,39 @@ impl EngineHandle {
 }
 
 /// Opens and builds, on the engine's thread.
-fn load<B>(
+fn load<B, M>(
     open: OpenDevice,
     build: B,
     config: Config,
     clock: Box<dyn Clock>,
 ) -> Result<(Binding, Parts), Error>
 where
-    B: FnOnce(&Device) -> tensor::Result<Box<dyn Session>>,
+    B: FnOnce(&Device) -> tensor::Result<M>,
+    M: Into<Models>,
 {
     let device = open().map_err(|error| Error::new(ErrorKind::Device, error))?;
-    let session = build(&device).map_err(|error| Error::new(ErrorKind::Model, error))?;
+    let models: Models = build(&device).map_err(|error| Error::new(ErrorKind::Model, error))?.into();
+    let Models { model: session, draft } = models;
     let binding = Binding::probe(session.as_ref(), &config, Mounted::of(&config))?;
-    Ok((binding, Parts { device, session, config, clock }))
+    if config.drafting.draft == Draft::Mounted {
+        fits(session.as_ref(), draft.as_ref(), &config)?;
+    }
+    Ok((binding, Parts { device, session, draft, config, clock }))
+}
+
+/// Whether something was mounted, and a draft model has every token of the model that it is to propose for.
+fn fits(model: &dyn Session, draft: Option<&DraftSource>, config: &Config) -> Result<(), Error> {
+    let drafter = match draft {
+        None => return Err(Error::draft("none was built")),
+        Some(DraftSource::Provider(_)) => return Ok(()),
+        Some(DraftSource::Model(drafter)) => drafter.as_ref(),
+    };
+    let width = |session: &dyn Session| session.capabilities().vocabulary;
+    let (needed, has) = (config.vocabulary.unwrap_or(usize::MAX).min(width(model)), width(drafter));
+    match has >= needed {
+        true => Ok(()),
+        false => Err(Error::draft(&format!("the model has {needed} tokens, the draft model has: {has}"))),
+    }
 }
 
 /// The thread's end of what is shared.

@@ -10,6 +10,7 @@
 //! | [`handle`](EngineHandle) | the thread, and what others hold of it |
 //! | `binding` | what model and mounts can do for a request, bound once |
 //! | `resolve` | a pure function from a request's needs to how it is run |
+//! | `drafter` | a smaller model that proposes for the larger one |
 //! | `executor` | the engine without its thread: one turn after another, drafts and grammars of its rows |
 //! | [`hold`](Hold) | the device for somebody alone |
 //! | `pace` | how many prompt tokens fit a step beside rows that decode |
@@ -30,6 +31,7 @@
 mod binding;
 mod command;
 mod config;
+mod drafter;
 mod error;
 mod executor;
 mod handle;
@@ -48,8 +50,8 @@ mod turn;
 
 pub use config::{Config, Draft, Drafting, Gap, Mixing, PrefixLimits};
 pub use error::{Error, ErrorKind};
-pub use handle::{EngineHandle, Starting, spawn, start};
+pub use handle::{DraftSource, EngineHandle, Models, Starting, spawn, start};
 pub use hold::Hold;
-pub use status::{Metrics, Outcomes, Phase, Times};
+pub use status::{Metrics, Outcomes, Phase, Round, Rounds, Times};
 pub use subscription::Subscription;
 pub use tandem_spec::ngram::Runs;

@@ -27,7 +27,7 @@ use tandem_contracts::{
     request::{Failure, Outcome, Request, RequestId, Usage},
     text::{Delta, TokenId},
 };
-use tandem_spec::{accept::Walk, depth::Chance};
+use tandem_spec::{accept::Walk, depth::Chance, draft::SORTS};
 
 /// Why a row ends whose logits give no token.
 pub(crate) const NOT_NUMBERS: &str = "the model gave logits that are not numbers";
@@ -49,8 +49,10 @@ pub(crate) struct Row {
     tokens: Vec<TokenId>,
     /// How many of them are drafts.
     drafted: usize,
-    /// How likely proposals are right.
-    chance: Chance,
+    /// How likely proposals are right, by their sort.
+    chances: [Chance; SORTS],
+    /// The sort of its drafts.
+    sort: usize,
     /// The first of proposals that were not tried.
     untried: Option<TokenId>,
     /// Tokens that whoever proposes has been told.
@@ -95,7 +97,8 @@ impl Row {
             publisher,
             tokens,
             drafted: 0,
-            chance: Chance::default(),
+            chances: Default::default(),
+            sort: 0,
             untried: None,
             told: 0,
             windows_show: false,
@@ -302,7 +305,7 @@ impl Row {
         let known = self.tokens.len();
         let (mut walk, mut outcome) = (Walk::new(drafts), None);
         if let Some((guess, first)) = self.untried.take().zip(chosen.first()) {
-            self.chance.learn(1, usize::from(guess == first.token));
+            self.chances[self.sort].learn(1, usize::from(guess == first.token));
         }
         for chosen in chosen {
             if !walk.goes_on() {
@@ -326,7 +329,7 @@ impl Row {
         let usage = &mut self.publisher.usage;
         usage.drafted_tokens += drafts.len();
         usage.accepted_tokens += walk.accepted();
-        self.chance.learn(drafts.len(), walk.accepted());
+        self.chances[self.sort].learn(drafts.len(), walk.accepted());
         Delivered { outcome, kept: known - 1 + walk.kept(self.tokens.len() - known) }
     }
 

@@ -86,6 +86,37 @@ pub struct Times {
     pub other: Duration,
 }
 
+/// Steps without prompts, by how many drafts they carried.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rounds(Vec<Round>);
+
+/// Steps that carried equally many drafts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// How many there were.
+    pub steps: u64,
+    /// Drafts of theirs that were chosen.
+    pub accepted: u64,
+    /// Time between a step's beginning and its reading, of all of them.
+    pub time: Duration,
+}
+
+impl Rounds {
+    pub(crate) fn count(&mut self, drafts: usize, accepted: u64, time: Duration) {
+        if self.0.len() <= drafts {
+            self.0.resize(drafts + 1, Round::default());
+        }
+        let round = &mut self.0[drafts];
+        *round =
+            Round { steps: round.steps + 1, accepted: round.accepted + accepted, time: round.time + time };
+    }
+
+    /// Those that there were, each with its number of drafts.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, Round)> {
+        self.0.iter().copied().enumerate().filter(|(_, round)| round.steps > 0)
+    }
+}
+
 /// Counts since the engine started, and gauges of now. All of one moment between two steps, except `queued`,
 /// `accepted` and `rejected`, which are of the moment of asking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,6 +151,8 @@ pub struct Metrics {
     pub drafted_tokens: u64,
     /// How many of them were chosen.
     pub accepted_tokens: u64,
+    /// Steps that rows decoded in.
+    pub rounds: Rounds,
     /// Projected bytes of the rows' caches now.
     pub cache_bytes: usize,
     /// States kept for requests that begin alike.
@@ -234,6 +267,17 @@ mod tests {
         status.advance(Phase::Draining);
         status.advance(Phase::Ready);
         assert_eq!(*status.phase(), Phase::Draining);
+    }
+
+    #[test]
+    fn rounds_are_told_apart_by_their_drafts() {
+        let mut rounds = Rounds::default();
+        let second = Duration::from_secs(1);
+        for (drafts, accepted) in [(4, 3), (0, 0), (4, 1)] {
+            rounds.count(drafts, accepted, second);
+        }
+        let round = |steps, accepted| Round { steps, accepted, time: second * steps as u32 };
+        assert_eq!(rounds.iter().collect::<Vec<_>>(), [(0, round(1, 0)), (4, round(2, 4))]);
     }
 
     #[test]

@@ -18,6 +18,18 @@ pub struct Ask {
     pub most: usize,
 }
 
+/// What may come next in a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guess {
+    /// The tokens, in order; none where there is nothing to say.
+    pub tokens: Vec<TokenId>,
+    /// How sure it is, below [`SORTS`]: guesses of one sort are about equally often right. Which is better is found out.
+    pub sort: usize,
+}
+
+/// Sorts of guesses.
+pub const SORTS: usize = 4;
+
 /// Proposes tokens for rows.
 pub trait DraftProvider: fmt::Debug {
     /// Names what a stored row's proposals depend on besides its tokens, settings included.
@@ -26,15 +38,25 @@ pub trait DraftProvider: fmt::Debug {
     /// Whether it can propose for rows with adapters.
     fn adapters(&self) -> bool;
 
+    /// Whether proposing takes time that counts, so that no more is to be asked for than will be tried.
+    fn takes_time(&self) -> bool {
+        false
+    }
+
+    /// Device bytes that it may take for rows on their way to so many tokens each.
+    fn bytes(&self, rows: &[usize]) -> usize {
+        let _ = rows;
+        0
+    }
+
     /// Begins a row with its history so far. A row that is known begins anew.
     fn open(&mut self, slot: Slot, history: &[TokenId]);
 
     /// The tokens that have been chosen since. Rows that are not known are passed over, as everywhere.
     fn commit(&mut self, slot: Slot, tokens: &[TokenId]);
 
-    /// What may come next in each row: one list for each ask, in order, none longer than its `most`, and empty where there
-    /// is nothing to say.
-    fn propose(&mut self, asks: &[Ask]) -> Vec<Vec<TokenId>>;
+    /// What may come next in each row: one guess for each ask, in order, none longer than its `most`.
+    fn propose(&mut self, asks: &[Ask]) -> Vec<Guess>;
 
     /// Forgets a row.
     fn close(&mut self, slot: Slot);

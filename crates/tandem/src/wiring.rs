@@ -13,9 +13,10 @@ use tandem_contracts::{
     tensor::{self, ErrorKind, OpenDevice, Precision},
     text::{TokenId, Vocabulary},
 };
-use tandem_engine::{Config, Starting};
+use tandem_engine::{Config, DraftSource, Models, Starting};
 use tandem_models::{
-    Checkpoint, Layout, Options, Paging, Ring, TOGETHER, config::layer_codes, weights::GgufVocabulary,
+    Checkpoint, DecoderSession, Layout, Options, Paging, Ring, TOGETHER, config::layer_codes,
+    weights::GgufVocabulary,
 };
 use tandem_serve::{
     model::{Defaults, ModelText, ServedModel},
@@ -44,15 +45,53 @@ pub(crate) fn begin(arguments: &cli::Model, config: Config) -> Result<(ServedMod
     let state = policies.next().unwrap_or_default();
     let drafting = arguments.proposals.drafting();
     let config = Config { state, states: policies.collect(), drafting, ..config };
-    let start = |count| engine(&files, arguments, Config { vocabulary: Some(count), ..config.clone() });
+    let drafter = Drafter::open(arguments)?;
+    let start = |count| {
+        let config = Config { vocabulary: Some(count), ..config.clone() };
+        engine(&files, arguments, drafter.as_ref().map(|it| &it.files), config)
+    };
     // A GGUF file tells the size of its vocabulary, so that weights are loaded while the tokeniser is built.
     let early = vocabulary.as_ref().map(|vocabulary| start(vocabulary.tokens.len())).transpose()?;
     let text = text(&files, vocabulary, &end_tokens)?;
+    drafter.iter().try_for_each(|drafter| drafter.speaks(&text.tokenizer))?;
     let starting = early.map_or_else(|| start(text.tokenizer.len()), Ok)?;
     let defaults = files.folder().and_then(|folder| folder.generation.as_deref());
     let defaults = defaults.map_or_else(Defaults::default, Defaults::from_generation_config);
     let model = ServedModel { states, ..ServedModel::new(name, starting.handle(), text, defaults) };
     Ok((model, starting))
+}
+
+/// A smaller model that proposes, by its files.
+struct Drafter {
+    files: Arc<ModelFiles>,
+    tokenizer: Tokenizer,
+}
+
+impl Drafter {
+    fn open(arguments: &cli::Model) -> Result<Option<Self>> {
+        let cli::Draft::Model(path) = &arguments.proposals.draft else { return Ok(None) };
+        let files = Arc::new(ModelFiles::open(path)?);
+        let Head { end_tokens, vocabulary, .. } = head(&files)?;
+        let (tokenizer, _) = tokenizer(&files, vocabulary, &end_tokens)?;
+        Ok(Some(Self { files, tokenizer }))
+    }
+
+    /// Whether each token of a vocabulary is the same in its own.
+    fn speaks(&self, other: &Tokenizer) -> Result<()> {
+        let word = |tokenizer: &Tokenizer, id| tokenizer.token_bytes(id).map(<[u8]>::to_vec);
+        let differs = |id: &TokenId| word(&self.tokenizer, *id) != word(other, *id);
+        let Some(id) = (0..other.len() as TokenId).find(differs) else { return Ok(()) };
+        let shown = |tokenizer| match word(tokenizer, id) {
+            Some(bytes) => format!("{:?}", String::from_utf8_lossy(&bytes)),
+            None => "nothing".to_owned(),
+        };
+        let (here, there) = (shown(other), shown(&self.tokenizer));
+        let name = self.files.name();
+        Err(Error::new(format!(
+            "the draft model {name} has another vocabulary than the model: token {id} is {there}, in the model {here}"
+        ))
+        .hint("--draft model: takes a smaller model of the same family, or use --draft ngram"))
+    }
 }
 
 /// What a model's files say besides its weights.
@@ -74,31 +113,44 @@ fn head(files: &ModelFiles) -> Result<Head> {
 }
 
 /// The device, the model and their thread, which may still be loading.
-fn engine(files: &Arc<ModelFiles>, arguments: &cli::Model, config: Config) -> Result<Starting> {
+fn engine(
+    files: &Arc<ModelFiles>,
+    arguments: &cli::Model,
+    drafter: Option<&Arc<ModelFiles>>,
+    config: Config,
+) -> Result<Starting> {
     let ring = arguments.max_kv_size.map(|size| Ring { window: size as usize, keep: KEPT as usize, from: 0 });
     let (precision, layout) = (arguments.precision.map(precision), layout(arguments)?);
     let options = Options { precision, ring, layout, quantize: arguments.quantize.0, ..Options::default() };
     let (files, states) = (Arc::clone(files), [vec![config.state.clone()], config.states.clone()].concat());
+    let drafter = drafter.map(Arc::clone);
     let build = move |device: &tensor::Device| {
-        let session = files.with_source(|source| {
-            let progress = RefCell::new(Progress::of_bytes("loading", files.size()));
-            let release = |bytes: &[u8]| {
-                files.release(bytes);
-                progress.borrow_mut().advance(bytes.len() as u64);
-            };
-            let load = || Checkpoint::open_session(source)?.load_releasing(device, options, &release);
-            load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
-        })?;
+        let session = load(&files, device, options)?;
         let exempted =
             states.iter().map(|state| session.exemptions(state)).collect::<tensor::Result<Vec<_>>>()?;
         for line in session.notes().iter().chain(exempted.iter().flatten()) {
             // Never only a log line: what was asked for is not what is done.
             eprintln!("note: {line}");
         }
-        Ok(Box::new(session) as Box<dyn Session>)
+        let beside = Options { precision, quantize: options.quantize, ..Options::default() };
+        let drafter = drafter.map(|files| load(&files, device, beside)).transpose()?;
+        let draft = drafter.map(|session| DraftSource::Model(Box::new(session)));
+        Ok(Models { model: Box::new(session), draft })
     };
     let open = open_device(arguments)?;
     tandem_engine::start(open, build, config, Box::new(SystemClock::new())).map_err(unstartable)
+}
+
+fn load(files: &ModelFiles, device: &tensor::Device, options: Options) -> tensor::Result<DecoderSession> {
+    files.with_source(|source| {
+        let progress = RefCell::new(Progress::of_bytes("loading", files.size()));
+        let release = |bytes: &[u8]| {
+            files.release(bytes);
+            progress.borrow_mut().advance(bytes.len() as u64);
+        };
+        let load = || Checkpoint::open_session(source)?.load_releasing(device, options, &release);
+        load().map_err(|error| tensor::Error::new(ErrorKind::Data, "load", error.to_string()))
+    })
 }
 
 /// An engine that did not start.
@@ -219,8 +271,19 @@ fn unusable(files: &ModelFiles, error: tandem_models::Error) -> Error {
     Error::new(format!("{} cannot be used", files.name())).because(error)
 }
 
-/// Tokeniser and template, from the GGUF file's metadata or from the files beside the weights.
+/// Tokeniser and template.
 fn text(files: &ModelFiles, vocabulary: Option<GgufVocabulary>, end_tokens: &[TokenId]) -> Result<ModelText> {
+    let (tokenizer, template) = tokenizer(files, vocabulary, end_tokens)?;
+    ModelText::new(tokenizer, template.as_deref())
+        .map_err(|error| Error::new(format!("{} cannot be used", files.name())).because(error))
+}
+
+/// Tokeniser and template, from the GGUF file's metadata or from the files beside the weights.
+fn tokenizer(
+    files: &ModelFiles,
+    vocabulary: Option<GgufVocabulary>,
+    end_tokens: &[TokenId],
+) -> Result<(Tokenizer, Option<String>)> {
     let (tokenizer, template) = match (files.folder(), vocabulary) {
         (Some(folder), _) => {
             let special = folder.special_tokens(end_tokens);
@@ -235,9 +298,9 @@ fn text(files: &ModelFiles, vocabulary: Option<GgufVocabulary>, end_tokens: &[To
                 .hint("a GGUF file for text generation has tokenizer.ggml.* metadata"));
         }
     };
-    tokenizer
-        .and_then(|tokenizer| ModelText::new(tokenizer, template.as_deref()))
-        .map_err(|error| Error::new(format!("{} cannot be used", files.name())).because(error))
+    let tokenizer =
+        tokenizer.map_err(|error| Error::new(format!("{} cannot be used", files.name())).because(error))?;
+    Ok((tokenizer, template))
 }
 
 /// A file's vocabulary, as the text side takes it.

@@ -123,7 +123,9 @@ impl Executor {
             })?;
             sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
         }
-        Ok(sum)
+        let lengths: Vec<usize> = rows.iter().map(|row| row.1).collect();
+        let beside = self.drafting.bytes(&lengths);
+        Ok(sum.map(|sum| sum.saturating_add(beside)))
     }
 
     /// What the rows may come to.

@@ -10,43 +10,60 @@
 //!
 //! Invariants: a row's tokens never depend on what is proposed; when a turn ends no row's slot holds more than its own tokens.
 
-use super::{Executor, fault::guard};
-use crate::{config::Draft, row::failed};
+use super::{Executor, Parts, fault::guard};
+use crate::{config::Draft, drafter::Drafter, handle::DraftSource, row::failed};
 use std::{collections::BTreeMap, time::Duration};
 use tandem_contracts::{
     execution::Method,
-    model::{Slot, Step},
+    model::{Capabilities, Slot, Step},
     request::Outcome,
-    text::TokenId,
 };
 use tandem_spec::{
     depth::{Candidate, Chance, Costs, allot},
-    draft::{Ask, DraftProvider},
+    draft::{Ask, DraftProvider, Guess},
     ngram::NGrams,
 };
+
+/// Rounds after which a row that is asked for nothing is asked for one token.
+const PROBE: u64 = 32;
 
 /// What proposes, and what steps have cost.
 #[derive(Debug, Default)]
 pub(crate) struct Drafting {
     provider: Option<Box<dyn DraftProvider>>,
+    /// What proposing took, for the step that is next.
+    spent: Duration,
+    /// Rounds in which some row was asked for nothing.
+    idle: u64,
     /// Of rows that are kept by the policy of a number.
     costs: BTreeMap<usize, Costs>,
 }
 
 impl Drafting {
     /// As it is configured.
-    pub(crate) fn new(draft: Draft) -> Self {
-        let provider = match draft {
-            Draft::Off => None,
-            Draft::Past(runs) => Some(Box::new(NGrams::new(runs)) as _),
+    pub(super) fn new(parts: &mut Parts, capabilities: &Capabilities) -> Self {
+        let Parts { device, draft, config, .. } = parts;
+        let vocabulary = config.vocabulary.unwrap_or(usize::MAX).min(capabilities.vocabulary);
+        let provider: Option<Box<dyn DraftProvider>> = match (config.drafting.draft, draft.take()) {
+            (Draft::Past(runs), _) => Some(Box::new(NGrams::new(runs))),
+            (Draft::Mounted, Some(DraftSource::Provider(provider))) => Some(provider),
+            (Draft::Mounted, Some(DraftSource::Model(session))) => {
+                Some(Box::new(Drafter::new(device.clone(), session, vocabulary, config.prompt_chunk)))
+            }
+            (Draft::Off | Draft::Mounted, _) => None,
         };
-        Self { provider, costs: BTreeMap::new() }
+        Self { provider, ..Self::default() }
     }
 
     /// With a provider of a test's own.
     #[cfg(test)]
     pub(crate) fn with(provider: Box<dyn DraftProvider>) -> Self {
-        Self { provider: Some(provider), costs: BTreeMap::new() }
+        Self { provider: Some(provider), ..Self::default() }
+    }
+
+    /// Device bytes beside those of rows on their way to these lengths.
+    pub(super) fn bytes(&self, lengths: &[usize]) -> usize {
+        self.provider.as_ref().map_or(0, |provider| provider.bytes(lengths))
     }
 
     /// Forgets a row.
@@ -61,7 +78,7 @@ impl Drafting {
 struct Proposal {
     /// The row, by its index.
     row: usize,
-    tokens: Vec<TokenId>,
+    guess: Guess,
     chance: Chance,
 }
 
@@ -69,17 +86,18 @@ impl Executor {
     /// Puts proposals behind the tokens of the rows of a policy that decode.
     pub(super) fn propose(&mut self, policy: usize) {
         self.rows.iter_mut().for_each(|row| row.keep_drafts(0));
+        self.drafting.spent = Duration::ZERO;
         let drafting = self.parts.config.drafting;
         let decoding = self.rows.iter().filter(|row| row.decodes() && row.policy == policy).count();
         let room = self.parts.config.step_tokens.saturating_sub(decoding);
         if drafting.tokens == 0 || room == 0 {
             return;
         }
-        let proposals = self.proposals(policy);
+        let proposals = self.proposals(policy, (decoding, room));
         if proposals.is_empty() {
             return;
         }
-        let candidate = |it: &Proposal| Candidate { chance: it.chance, proposals: it.tokens.len() };
+        let candidate = |it: &Proposal| Candidate { chance: it.chance, proposals: it.guess.tokens.len() };
         let candidates: Vec<Candidate> = proposals.iter().map(candidate).collect();
         let costs = self.drafting.costs.entry(policy).or_default();
         let taken = match drafting.adaptive {
@@ -94,13 +112,13 @@ impl Executor {
                 candidates.iter().map(take).collect()
             }
         };
-        for (Proposal { row, tokens, .. }, taken) in proposals.iter().zip(taken) {
-            self.rows[*row].draft(&tokens[..taken], tokens.first().copied());
+        for (Proposal { row, guess, .. }, taken) in proposals.iter().zip(taken) {
+            self.rows[*row].draft(guess, taken);
         }
     }
 
-    /// What may come next in each row that can take proposals.
-    fn proposals(&mut self, policy: usize) -> Vec<Proposal> {
+    /// What may come next in each row that can take proposals, of which so many decode, with room for so many tokens more.
+    fn proposals(&mut self, policy: usize, (decoding, room): (usize, usize)) -> Vec<Proposal> {
         let (config, context) = (&self.parts.config, self.capabilities.context);
         let window = config.prompt_chunk.min(config.step_tokens).saturating_sub(1);
         let (mut found, mut asks) = (Vec::new(), Vec::new());
@@ -110,23 +128,60 @@ impl Executor {
                 continue;
             }
             if row.execution.grammar_jump {
-                let tokens = row.forced(most);
-                found.push(Proposal { row: index, tokens, chance: Chance::CERTAIN });
+                let guess = Guess { tokens: row.forced(most), sort: 0 };
+                found.push(Proposal { row: index, guess, chance: Chance::CERTAIN });
             } else if let Some(provider) = &mut self.drafting.provider {
                 row.tell(provider.as_mut());
                 asks.push((index, Ask { slot: row.slot, most }));
             }
         }
-        if let Some(provider) = self.drafting.provider.as_mut().filter(|_| !asks.is_empty()) {
-            let wanted: Vec<Ask> = asks.iter().map(|(_, ask)| *ask).collect();
-            for ((index, ask), mut tokens) in asks.into_iter().zip(provider.propose(&wanted)) {
-                let row = &mut self.rows[index];
-                tokens.truncate(ask.most);
-                row.cut_by_grammar(&mut tokens);
-                found.push(Proposal { row: index, tokens, chance: row.chance() });
-            }
+        if self.drafting.provider.as_ref().is_some_and(|provider| provider.takes_time())
+            && config.drafting.adaptive
+        {
+            self.moderate(policy, &mut asks, (decoding, room));
         }
-        found.retain(|proposal| !proposal.tokens.is_empty());
+        found.extend(self.ask(asks));
+        found.retain(|proposal| !proposal.guess.tokens.is_empty());
+        found
+    }
+
+    /// Asks for no more than will be tried; now and then for one where nothing is, so that it comes back when it pays.
+    fn moderate(&mut self, policy: usize, asks: &mut Vec<(usize, Ask)>, (decoding, room): (usize, usize)) {
+        let rows = &self.rows;
+        let candidate =
+            |(row, ask): &(usize, Ask)| Candidate { chance: rows[*row].chance(0), proposals: ask.most };
+        let candidates: Vec<Candidate> = asks.iter().map(candidate).collect();
+        let costs = self.drafting.costs.entry(policy).or_default();
+        let taken = allot(&candidates, decoding, room, costs);
+        let idle = taken.contains(&0);
+        self.drafting.idle += u64::from(idle);
+        let probing = idle && self.drafting.idle.is_multiple_of(PROBE);
+        for ((_, ask), taken) in asks.iter_mut().zip(taken) {
+            ask.most = if taken == 0 { usize::from(probing) } else { taken };
+        }
+        asks.retain(|(_, ask)| ask.most > 0);
+    }
+
+    /// What the provider proposes for these rows.
+    fn ask(&mut self, asks: Vec<(usize, Ask)>) -> Vec<Proposal> {
+        let Some(provider) = self.drafting.provider.as_mut().filter(|_| !asks.is_empty()) else {
+            return Vec::new();
+        };
+        let begun = self.parts.clock.now();
+        let wanted: Vec<Ask> = asks.iter().map(|(_, ask)| *ask).collect();
+        let guesses = provider.propose(&wanted);
+        if provider.takes_time() {
+            self.drafting.spent = self.parts.clock.now().saturating_sub(begun);
+            self.metrics.times.model += self.drafting.spent;
+        }
+        let mut found = Vec::new();
+        for ((index, ask), mut guess) in asks.into_iter().zip(guesses) {
+            let row = &mut self.rows[index];
+            guess.tokens.truncate(ask.most);
+            row.cut_by_grammar(&mut guess.tokens);
+            let chance = row.chance(guess.sort);
+            found.push(Proposal { row: index, guess, chance });
+        }
         found
     }
 
@@ -138,8 +193,9 @@ impl Executor {
         }
     }
 
-    /// Learns what a round without prompts took.
+    /// Learns what a round without prompts took, what proposing took included.
     pub(super) fn note_round(&mut self, step: &Step, time: Duration) {
+        let time = time + self.drafting.spent;
         let row = self.rows.iter().find(|row| step.rows.iter().any(|part| part.slot == row.slot));
         if let Some(row) = row.filter(|_| self.parts.config.drafting.tokens > 0) {
             let costs = self.drafting.costs.entry(row.policy).or_default();

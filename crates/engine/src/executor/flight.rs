@@ -167,6 +167,7 @@ impl Executor {
         self.return_grammars(bound);
         self.metrics.times.model += evaluated.saturating_sub(begins);
         self.metrics.times.sampling += now.saturating_sub(evaluated);
+        let mut round = None;
         if outcome.is_ok() {
             // What a step takes that begins before the one before it is read, is the time between the two.
             let time = now.saturating_sub(begun.max(self.read_at));
@@ -175,10 +176,11 @@ impl Executor {
             self.pace.note(Load { tokens, ..load }, time);
             if tokens == 0 {
                 self.note_round(&step, time);
+                round = Some(time);
             }
         }
         self.read_at = now;
-        Iteration { step, outcome }
+        Iteration { step, outcome, round }
     }
 }
 

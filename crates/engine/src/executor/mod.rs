@@ -17,6 +17,7 @@ mod structure;
 use crate::{
     command::{Command, Submission, Waiter},
     config::{Config, Mixing},
+    handle::DraftSource,
     pace::{Load, Pace},
     plan::{Limits, Turn, plan},
     prefix::PrefixStore,
@@ -46,6 +47,8 @@ use tandem_contracts::{
 pub(crate) struct Parts {
     pub(crate) device: Device,
     pub(crate) session: Box<dyn Session>,
+    /// What proposes, until it is taken.
+    pub(crate) draft: Option<DraftSource>,
     pub(crate) config: Config,
     pub(crate) clock: Box<dyn Clock>,
 }
@@ -100,6 +103,8 @@ struct Iteration {
     step: Step,
     /// What came of it, or why it failed.
     outcome: std::result::Result<Given, Fault>,
+    /// What it took, where it carried no prompt.
+    round: Option<Duration>,
 }
 
 /// What a step gave.
@@ -112,10 +117,10 @@ struct Given {
 }
 
 impl Executor {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(mut parts: Parts) -> Self {
         let capabilities = parts.session.capabilities().clone();
         let prefix = PrefixStore::new(parts.config.prefix);
-        let drafting = Drafting::new(parts.config.drafting.draft);
+        let drafting = Drafting::new(&mut parts, &capabilities);
         Self {
             parts,
             prefix,
@@ -308,12 +313,14 @@ impl Executor {
 
     /// Tells the consumers what a step gave, and lets rows go that have ended.
     fn deliver(&mut self, iteration: Iteration) {
-        let Iteration { step, outcome } = iteration;
+        let Iteration { step, outcome, round } = iteration;
         let now = self.parts.clock.now();
         let Given { choices, sound } = match outcome {
             Ok(given) => given,
             Err(fault) => return self.fail(&step, &fault),
         };
+        let counts = |metrics: &Metrics| (metrics.drafted_tokens, metrics.accepted_tokens);
+        let before_all = counts(&self.metrics);
         let mut choices = choices.into_iter();
         let mut sound = sound.into_iter();
         let mut ended: BTreeMap<Slot, Outcome> = BTreeMap::new();
@@ -347,6 +354,11 @@ impl Executor {
                 excess.push((row.slot, row.computed()));
             }
             ended.extend(outcome.map(|outcome| (part.slot, outcome)));
+        }
+        if let Some(time) = round {
+            let (drafted, accepted) = counts(&self.metrics);
+            let drafts = (drafted - before_all.0) as usize;
+            self.metrics.rounds.count(drafts, accepted - before_all.1, time);
         }
         self.take_back(excess, &mut ended);
         self.retire(|row| ended.remove(&row.slot).or(row.cancelled.then_some(Outcome::Cancelled)));

@@ -2,7 +2,10 @@
 
 use super::Row;
 use tandem_contracts::text::TokenId;
-use tandem_spec::{depth::Chance, draft::DraftProvider};
+use tandem_spec::{
+    depth::Chance,
+    draft::{DraftProvider, Guess, SORTS},
+};
 
 impl Row {
     /// Whether its next step reads one token and chooses the next.
@@ -24,11 +27,11 @@ impl Row {
         self.drafted
     }
 
-    /// Puts drafts behind its tokens; where there are none, notes what the first would have been.
-    pub(crate) fn draft(&mut self, drafts: &[TokenId], first: Option<TokenId>) {
-        self.tokens.extend_from_slice(drafts);
-        self.drafted = drafts.len();
-        self.untried = first.filter(|_| drafts.is_empty());
+    /// Puts the first tokens of a guess behind its own; where there are none, notes what the first would have been.
+    pub(crate) fn draft(&mut self, guess: &Guess, count: usize) {
+        self.tokens.extend_from_slice(&guess.tokens[..count]);
+        (self.drafted, self.sort) = (count, guess.sort.min(SORTS - 1));
+        self.untried = guess.tokens.first().copied().filter(|_| count == 0);
     }
 
     /// Leaves the first drafts.
@@ -38,9 +41,9 @@ impl Row {
         self.drafted = kept;
     }
 
-    /// How likely proposals are right.
-    pub(crate) fn chance(&self) -> Chance {
-        self.chance
+    /// How likely proposals of a sort are right.
+    pub(crate) fn chance(&self, sort: usize) -> Chance {
+        self.chances[sort.min(SORTS - 1)]
     }
 
     /// Tells whoever proposes the tokens that it does not know.

@@ -19,7 +19,7 @@ use tandem_contracts::{
     text::TokenId,
 };
 use tandem_spec::{
-    draft::{Ask, DraftProvider},
+    draft::{Ask, DraftProvider, Guess},
     ngram::Runs,
 };
 
@@ -50,7 +50,7 @@ impl DraftProvider for Prophet {
         self.histories.get_mut(&slot).expect("an open row").extend(tokens);
     }
 
-    fn propose(&mut self, asks: &[Ask]) -> Vec<Vec<TokenId>> {
+    fn propose(&mut self, asks: &[Ask]) -> Vec<Guess> {
         let propose = |ask: &Ask| {
             let history = &self.histories[&ask.slot];
             let known = self.rows.iter().find(|row| row.len() > history.len() && row.starts_with(history));
@@ -59,7 +59,10 @@ impl DraftProvider for Prophet {
                 let dice = (history.len() + index) as u64 * 7919 % 100;
                 if dice < self.wrong { (token + 1) % VOCABULARY as TokenId } else { token }
             };
-            rest.iter().enumerate().map(spoilt).take(ask.most).collect()
+            Guess {
+                tokens: rest.iter().enumerate().map(spoilt).take(ask.most).collect(),
+                sort: history.len(),
+            }
         };
         asks.iter().map(propose).collect()
     }

@@ -3,6 +3,7 @@
 mod beginning;
 mod delivery;
 mod draft;
+mod drafter;
 mod fault;
 mod flight;
 mod rig;

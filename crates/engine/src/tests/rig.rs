@@ -131,7 +131,7 @@ impl Rig {
         let binding = Binding::probe(session.as_ref(), &config, mounted).expect("windows can be verified");
         let idle_timeout = config.idle_timeout;
         let policies = config.policies().cloned().collect();
-        let parts = Parts { device, session, config, clock: Box::new(clock.clone()) };
+        let parts = Parts { device, session, draft: None, config, clock: Box::new(clock.clone()) };
         let (commands, inbox) = mpsc::channel();
         let executor = Executor::new(parts);
         let status = Arc::new(Status::new());

@@ -204,6 +204,12 @@ impl Scripted {
         }
     }
 
+    /// With logits of so many ids, as it says.
+    pub(crate) fn narrowed(mut self, vocabulary: usize) -> Self {
+        self.capabilities.vocabulary = vocabulary;
+        self
+    }
+
     fn check(&self, row: &RowStep) -> Result<Vec<TokenId>> {
         let refuse = |message: &str| Err(Error::new(ErrorKind::State, "step", message));
         let Some(held) = self.rows.get(&row.slot) else { return refuse("the slot is not open") };

@@ -4,7 +4,9 @@ use super::{
     rig::{Answer, Hand, config, request},
     session::{CONTEXT, Control, POISON, Scripted, TOKEN_BYTES, Trouble, VOCABULARY, continuation},
 };
-use crate::{Config, EngineHandle, ErrorKind, Phase, Subscription, spawn, start};
+use crate::{
+    Config, Draft, DraftSource, Drafting, EngineHandle, ErrorKind, Models, Phase, Subscription, spawn, start,
+};
 use std::{
     sync::{Arc, mpsc},
     thread,
@@ -58,6 +60,25 @@ fn a_request_is_answered() {
 }
 
 #[test]
+fn a_draft_that_is_missing_or_has_fewer_tokens_is_refused_at_start() {
+    let drafting = Drafting { draft: Draft::Mounted, ..Drafting::default() };
+    for (narrow, message) in [
+        (None, "the draft could not be mounted: none was built"),
+        (Some(31), "the draft could not be mounted: the model has 32 tokens, the draft model has: 31"),
+    ] {
+        let control = Arc::new(Control::default());
+        let build = move |device: &Device| {
+            let session = |control: &Arc<Control>| Scripted::new(device, Arc::clone(control));
+            let draft = narrow.map(|width| DraftSource::Model(Box::new(session(&control).narrowed(width))));
+            Ok(Models { model: Box::new(session(&control)), draft })
+        };
+        let config = Config { drafting, ..config() };
+        let error = spawn(open(), build, config, Box::new(Hand::default())).expect_err("refused");
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Draft, message));
+    }
+}
+
+#[test]
 fn start_failures_are_typed() {
     let broken = || tensor::Error::new(tensor::ErrorKind::Data, "load", "truncated");
     let clock = || Box::new(Hand::default());
@@ -65,12 +86,13 @@ fn start_failures_are_typed() {
     let closed: OpenDevice = Box::new(move || Err(broken()));
     let error = spawn(closed, build(&control), config(), clock()).expect_err("no device");
     assert_eq!(error.kind(), ErrorKind::Device);
-    let error = spawn(open(), move |_| Err(broken()), config(), clock()).expect_err("no model");
+    let error = spawn(open(), move |_| Err::<Models, _>(broken()), config(), clock()).expect_err("no model");
     assert_eq!(
         (error.kind(), error.to_string().as_str()),
         (ErrorKind::Model, "the model could not be loaded: load: truncated")
     );
-    let starting = start(open(), |_| panic!("as scripted"), config(), clock()).expect("a thread");
+    let starting = start(open(), |_| -> tensor::Result<Models> { panic!("as scripted") }, config(), clock())
+        .expect("a thread");
     let handle = starting.handle();
     let error = starting.wait().expect_err("a panic");
     assert_eq!(

@@ -5,7 +5,7 @@
 
 mod index;
 
-use crate::draft::{Ask, DraftProvider};
+use crate::draft::{Ask, DraftProvider, Guess, SORTS};
 use index::Index;
 use std::collections::BTreeMap;
 use tandem_contracts::{model::Slot, text::TokenId};
@@ -30,7 +30,7 @@ impl Runs {
 
 impl Default for Runs {
     fn default() -> Self {
-        Self::new(3, 1)
+        Self::new(6, 1)
     }
 }
 
@@ -55,16 +55,17 @@ impl Past {
         tokens.iter().for_each(|&token| self.index.push(token));
     }
 
-    /// What may come next, at most so many tokens. Takes a time that does not depend on the history's length.
-    pub fn propose(&self, most: usize) -> &[TokenId] {
+    /// What may come next, at most so many tokens, and the length of the run that it follows. Takes a time that does not
+    /// depend on the history's length.
+    pub fn propose(&self, most: usize) -> (&[TokenId], usize) {
         let history = self.index.history();
         for length in (self.runs.shortest..=self.runs.longest).rev() {
             if let Some(place) = self.index.first(length) {
                 let begin = place + length;
-                return &history[begin..history.len().min(begin.saturating_add(most))];
+                return (&history[begin..history.len().min(begin.saturating_add(most))], length);
             }
         }
-        &[]
+        (&[], 0)
     }
 }
 
@@ -101,10 +102,14 @@ impl DraftProvider for NGrams {
         }
     }
 
-    fn propose(&mut self, asks: &[Ask]) -> Vec<Vec<TokenId>> {
-        let proposal =
-            |ask: &Ask| self.rows.get(&ask.slot).map_or(&[][..], |past| past.propose(ask.most)).to_vec();
-        asks.iter().map(proposal).collect()
+    fn propose(&mut self, asks: &[Ask]) -> Vec<Guess> {
+        let guess = |ask: &Ask| {
+            let Some(past) = self.rows.get(&ask.slot) else { return Guess::default() };
+            let (tokens, run) = past.propose(ask.most);
+            // The longer the run, the likelier that it goes on as it did.
+            Guess { tokens: tokens.to_vec(), sort: run.saturating_sub(1).min(SORTS - 1) }
+        };
+        asks.iter().map(guess).collect()
     }
 
     fn close(&mut self, slot: Slot) {
@@ -131,7 +136,8 @@ mod tests {
 
     #[test]
     fn the_first_place_of_the_longest_run_counts() {
-        let propose = |history: &[TokenId], most| Past::new(Runs::default(), history).propose(most).to_vec();
+        let propose =
+            |history: &[TokenId], most| Past::new(Runs::default(), history).propose(most).0.to_vec();
         assert_eq!(propose(&[1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3], 3), [4, 9, 2]);
         // Two tokens alone are known.
         assert_eq!(propose(&[7, 2, 3, 5, 9, 8, 2, 3], 10), [5, 9, 8, 2, 3]);
@@ -154,13 +160,15 @@ mod tests {
         drafts.open(Slot(1), &[3]);
         drafts.commit(Slot(1), &[4, 3]);
         drafts.commit(Slot(2), &[1]);
-        let nothing: Vec<TokenId> = Vec::new();
+        let guess = |tokens: &[TokenId], sort| Guess { tokens: tokens.to_vec(), sort };
         let asks = [0, 1, 2].map(|slot| Ask { slot: Slot(slot), most: 1 });
-        assert_eq!(drafts.propose(&asks), [vec![2], vec![4], nothing]);
+        assert_eq!(drafts.propose(&asks), [guess(&[2], 0), guess(&[4], 0), Guess::default()]);
         drafts.close(Slot(0));
-        assert!(drafts.propose(&asks[..1]).concat().is_empty());
+        assert_eq!(drafts.propose(&asks[..1]), [Guess::default()]);
         drafts.open(Slot(1), &[]);
-        assert!(drafts.propose(&asks[1..2]).concat().is_empty());
+        assert_eq!(drafts.propose(&asks[1..2]), [Guess::default()]);
+        drafts.open(Slot(1), &[5, 6, 7, 8, 1, 5, 6, 7]);
+        assert_eq!(drafts.propose(&asks[1..2]), [guess(&[8], 2)]);
     }
 
     proptest! {
@@ -174,7 +182,7 @@ mod tests {
             let runs = Runs::new(longest, shortest);
             let mut past = Past::new(runs, &[]);
             for end in 0..=history.len() {
-                prop_assert_eq!(past.propose(most), naive(&history[..end], runs, most));
+                prop_assert_eq!(past.propose(most).0, naive(&history[..end], runs, most));
                 past.extend(&history[end..history.len().min(end + 1)]);
             }
         }

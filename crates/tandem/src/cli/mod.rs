@@ -15,7 +15,7 @@ mod sharing;
 pub(crate) use access::Access;
 pub(crate) use choice::Choice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub(crate) use draft::Proposals;
+pub(crate) use draft::{Draft, Proposals};
 pub(crate) use kv::{KvLayout, KvQuant};
 pub(crate) use quantize::Quantize;
 pub(crate) use sharing::Sharing;
