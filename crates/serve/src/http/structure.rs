@@ -7,7 +7,7 @@ use super::error::ApiError;
 use crate::model::ModelText;
 use serde::Deserialize;
 use serde_json::Value;
-use tandem_spec::grammar::{Compiled, Grammar};
+use tandem_spec::grammar::{Compiled, Error, Grammar};
 
 /// `response_format`.
 #[derive(Clone, Debug, Deserialize)]
@@ -96,7 +96,20 @@ impl Asked {
     /// Compiles it; takes a moment.
     pub(crate) fn compile(&self, text: &ModelText) -> Result<Compiled, ApiError> {
         let compiled = text.grammars().and_then(|grammars| grammars.compile(&self.grammar));
-        compiled.map_err(|error| ApiError::field(self.field, format!("{}: {error}", self.field)))
+        compiled.map_err(|error| {
+            let message = self.function(&error).unwrap_or_else(|| error.to_string());
+            ApiError::field(self.field, format!("{}: {message}", self.field))
+        })
+    }
+
+    /// What is wrong with the function that an error is in, where functions are asked for; the place is one of its own schema.
+    fn function(&self, error: &Error) -> Option<String> {
+        let Grammar::Schema(schema) = &self.grammar else { return None };
+        let (index, place) = error.place.as_deref()?.strip_prefix("/anyOf/")?.split_once('/')?;
+        let name = schema.pointer(&format!("/anyOf/{index}/properties/name/const"))?.as_str()?;
+        let place = place.strip_prefix("properties/arguments")?.to_owned();
+        let error = Error { place: Some(place), message: error.message.clone() };
+        (self.field == "tool_choice").then(|| format!("the function {name:?}: {error}"))
     }
 }
 

@@ -3,6 +3,7 @@
 mod anthropic;
 mod chart;
 mod chat;
+mod draft;
 mod endpoints;
 mod guard;
 mod hostile;

@@ -46,3 +46,51 @@ fn completions_are_bound_too() {
     let text = answer["choices"][0]["text"].as_str().unwrap_or_default();
     assert!(["yes", "no"].contains(&text), "{text}");
 }
+
+#[test]
+fn what_cannot_be_enforced_is_400_with_its_keyword_and_place() {
+    let rig = Rig::new();
+    for (property, told) in [
+        (json!({"type": "string", "pattern": "(?<=x)("}), "/properties/x: "),
+        (json!({"not": {"type": "null"}}), "/properties/x: the keyword cannot be enforced: not"),
+        (
+            json!({"type": "array", "uniqueItems": true}),
+            "/properties/x: the keyword cannot be enforced: uniqueItems",
+        ),
+        (json!({"oneOf": [{"type": "integer"}, {"minimum": 2}]}), "oneOf"),
+    ] {
+        let schema = json!({"type": "object", "properties": {"x": property}, "required": ["x"]});
+        let format =
+            json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": true}});
+        let (status, error) = rig.chat("say: 1", json!({"response_format": format})).error();
+        assert_eq!((status, &error["param"]), (400, &json!("response_format")));
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.contains(told), "{message}");
+    }
+}
+
+#[test]
+fn bounds_constants_and_multiples_are_enforced_against_what_the_model_says() {
+    let rig = Rig::new();
+    for (value, holds) in [
+        (
+            json!({"type": "integer", "minimum": 20, "maximum": 29}),
+            (|it: &Value| (20..30).contains(&it.as_i64().unwrap_or(0))) as fn(&Value) -> bool,
+        ),
+        (json!({"type": "integer", "minimum": 1, "maximum": 99, "multipleOf": 7}), |it| {
+            it.as_i64().is_some_and(|it| it % 7 == 0)
+        }),
+        (json!({"const": {"a": [1, null]}}), |it| *it == json!({"a": [1, null]})),
+        (json!({"type": ["string", "null"], "maxLength": 2}), |it| {
+            it.is_null() || it.as_str().is_some_and(|it| it.chars().count() < 3)
+        }),
+    ] {
+        let schema = json!({"type": "object", "properties": {"x": value}, "required": ["x"], "additionalProperties": false});
+        for (say, seed) in [("{\"x\": 111}", 1), ("{\"x\": \"long text\"}", 2), ("[true]", 3)] {
+            let more = json!({"guided_json": schema, "temperature": 2, "seed": seed});
+            let content = rig.chat(&format!("say: {say}"), more).content();
+            let answer: Value = serde_json::from_str(&content).expect(&content);
+            assert!(holds(&answer["x"]), "{value}: {content}");
+        }
+    }
+}

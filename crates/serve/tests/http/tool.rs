@@ -215,3 +215,55 @@ fn wrong_functions_and_choices_are_400_by_place() {
         assert_eq!((status, &error["param"]), (400, &json!(param)), "{more}");
     }
 }
+
+#[test]
+fn calls_that_must_come_name_a_declared_function_with_valid_arguments_whatever_the_model_says() {
+    let rig = rig();
+    let declared = json!([
+        {"type": "function", "function": {"name": "move", "parameters": {
+            "type": "object", "properties": {"by": {"type": "integer", "minimum": -9, "maximum": 9}, "axis": {"enum": ["x", "y"]}},
+            "required": ["by", "axis"], "additionalProperties": false}}},
+        {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}},
+        {"type": "function", "function": {"name": "note", "parameters": {
+            "type": "object", "properties": {"of": {"type": "object", "properties": {"text": {"type": "string", "maxLength": 5000}}, "required": ["text"], "additionalProperties": false}},
+            "required": ["of"], "additionalProperties": false}}},
+    ]);
+    let hostile = [
+        "I would rather not.",
+        "{\"name\": \"erase\", \"arguments\": {}}",
+        "{\"name\": \"move\", \"arguments\": {\"by\": 100, \"axis\": \"z\"}}",
+        "{\"name\": \"note\", \"arguments\": {\"of\": {\"text\": \"stop\"}}}",
+        "[]",
+        "{\"arguments\": {}, \"name\": \"stop\"}",
+    ];
+    for (index, say) in hostile.iter().enumerate() {
+        for temperature in [0.0, 1.0] {
+            let more = json!({"tools": declared, "tool_choice": "required", "temperature": temperature, "seed": index});
+            let answer = rig.chat(&format!("say: {say}"), more).json();
+            let function = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+            let arguments: Json =
+                serde_json::from_str(function["arguments"].as_str().expect("arguments")).expect("JSON");
+            let fields = arguments.as_object().expect("an object");
+            let valid = match function["name"].as_str() {
+                Some("move") => {
+                    fields.len() == 2
+                        && (-9..=9).contains(&arguments["by"].as_i64().expect("an integer"))
+                        && (arguments["axis"] == "x" || arguments["axis"] == "y")
+                }
+                Some("stop") => fields.is_empty(),
+                Some("note") => fields.len() == 1 && arguments["of"]["text"].is_string(),
+                _ => false,
+            };
+            assert!(valid, "{say}: {function}");
+            assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
+        }
+    }
+    // One that cannot be enforced is told by its name; what is wrong with it, by its own place.
+    let mut bad = declared.clone();
+    bad[1]["function"]["parameters"] =
+        json!({"type": "object", "properties": {"x": {"type": "array", "uniqueItems": true}}});
+    let (status, error) = rig.chat("a", json!({"tools": bad, "tool_choice": "required"})).error();
+    let message =
+        "tool_choice: the function \"stop\": at /properties/x: the keyword cannot be enforced: uniqueItems";
+    assert_eq!((status, &error["message"]), (400, &json!(message)));
+}

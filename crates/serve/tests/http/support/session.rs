@@ -116,7 +116,7 @@ impl RowState for Closed {
 
 impl Scripted {
     pub(crate) fn new(device: &Device, control: Arc<Control>, context: usize) -> Self {
-        let execution = ModelFacts::default();
+        let execution = ModelFacts { verifies: true, ..ModelFacts::default() };
         let capabilities = Capabilities { context, vocabulary: WIDTH, trimmable: false, execution };
         Self { device: device.clone(), capabilities, rows: BTreeMap::new(), control }
     }
@@ -179,8 +179,10 @@ impl Session for Scripted {
         Err(Error::new(ErrorKind::Unsupported, "fork", "not scripted"))
     }
 
-    fn trim(&mut self, _slot: Slot, _tokens: usize) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "trim", "not scripted"))
+    fn trim(&mut self, slot: Slot, tokens: usize) -> Result<()> {
+        let row = self.rows.get_mut(&slot).ok_or_else(|| Error::new(ErrorKind::State, "trim", "not open"))?;
+        row.1.truncate(tokens);
+        Ok(())
     }
 
     fn step(&mut self, step: &Step) -> Result<Stepped> {
@@ -205,8 +207,8 @@ impl Session for Scripted {
             let prompt = match row.wanted {
                 Wanted::None => continue,
                 Wanted::Last => *prompt.get_or_insert(tokens.len()),
-                // Only a prompt is scored.
-                Wanted::All => *prompt.insert(tokens.len()),
+                // A prompt that is scored comes at once; what comes behind one is a window of drafts.
+                Wanted::All => *prompt.get_or_insert(tokens.len()),
             };
             for end in tokens.len() - wanted + 1..=tokens.len() {
                 // Inside a prompt every token is expected to come twice.
