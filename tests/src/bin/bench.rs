@@ -45,6 +45,9 @@ struct Spec {
     /// Turns of each measurement; medians count.
     #[arg(long, default_value_t = 3)]
     repeat: usize,
+    /// Show instead how many drafts rounds of a copy had, how many were right, and what they took.
+    #[arg(long)]
+    rounds: bool,
 }
 
 #[derive(Debug, Parser)]
@@ -151,9 +154,9 @@ fn main() -> Result<()> {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
             serve::run(&serve::Plan { model, threads, repeat: repeat.max(1), program, json })
         }
-        Target::Spec(Spec { model, threads, repeat }) => {
+        Target::Spec(Spec { model, threads, repeat, rounds }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
-            spec::run(&spec::Plan { model, threads, repeat: repeat.max(1) })
+            spec::run(&spec::Plan { model, threads, repeat: repeat.max(1), rounds })
         }
         Target::Mlx(Mlx { model, python, repeat, json }) => {
             mlx::run(&mlx::Plan { model, python, repeat: repeat.max(1), json })

@@ -16,6 +16,7 @@ const ALLOWED: &[&str] = &[
     "BSL-1.0",
     "ISC",
     "MIT",
+    "MIT-0",
     "Unicode-3.0",
     "Zlib",
 ];

@@ -10,11 +10,11 @@ const END: TokenId = 256;
 
 /// The vocabulary.
 #[derive(Debug)]
-pub struct Synthetic(Vec<Vec<u8>>);
+pub(crate) struct Synthetic(Vec<Vec<u8>>);
 
 impl Synthetic {
     /// Of so many tokens; more than 1,000.
-    pub fn new(tokens: usize) -> Self {
+    pub(crate) fn new(tokens: usize) -> Self {
         let common = [
             "{\"", "\": ", "\": \"", "\", \"", "\"}", ", \"", "true", "false", "null", "}, {", "], \"",
             "[{\"",

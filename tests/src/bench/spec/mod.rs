@@ -1,5 +1,9 @@
 //! What drafts and grammars save and cost: each figure a ratio of two measurements of one turn, held to a bar.
 
+mod rounds;
+#[path = "../../../../crates/spec/benches/vocabulary/mod.rs"]
+mod vocabulary;
+
 use super::{
     engine::{
         client::{self, Stream, read_until},
@@ -19,13 +23,18 @@ use tandem_engine::{Config, Draft, Drafting, EngineHandle, Runs};
 use tandem_models::{Checkpoint, Source, weights::File};
 use tandem_serve::text::Tokenizer;
 use tandem_spec::grammar::{Compiler, Grammar};
+use vocabulary::Synthetic;
 
-/// Tokens of an answer.
+/// Most tokens of a copy.
+const COPY: usize = 480;
+/// Tokens of any other answer.
 const ANSWER: usize = 320;
 /// Rows that draft together.
 const ROWS: usize = 8;
 /// Tokens of each of their answers.
 const EACH: usize = 96;
+/// Tokens of a vocabulary of many languages.
+const WIDE: usize = 151_936;
 /// Masks that are timed.
 const MASKS: usize = 400;
 
@@ -37,7 +46,12 @@ const TEXT: &str = "The lighthouse stood on the northern cliff, where the wind n
     to the brothers from the mill, the white one to the widow, and the brown one to nobody who would admit it. When the \
     last of them had passed the breakwater he lit the lamp, wound the clockwork, and wrote the hour into his book. In all \
     his years he had missed one evening, and of that evening he never spoke. The book had a blank line there, and under it, \
-    in a hand that was not his own, three words that no visitor had ever been allowed to read.";
+    in a hand that was not his own, three words that no visitor had ever been allowed to read. On the first day of November a \
+    woman came up the path with a leather bag and a letter from the harbour office. She said that she was to count the lamps, \
+    the barrels and the ropes, and to write down what was missing. The keeper gave her tea, and while she drank it he carried \
+    the book into the cellar. She counted for two days, and she found everything in its place but one barrel, which had been \
+    sold to the mill in a hard winter. On the third morning she asked him for the book. He told her that the sea had taken it, \
+    and she looked at the dry stairs and the dry floor, and wrote something down that he could not read.";
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -48,6 +62,8 @@ pub struct Plan {
     pub threads: NonZeroUsize,
     /// Turns of each measurement; medians count.
     pub repeat: usize,
+    /// Whether to show what each round of drafts did instead.
+    pub rounds: bool,
 }
 
 struct Rig {
@@ -79,11 +95,15 @@ pub fn run(plan: &Plan) -> Result<()> {
         repeat: plan.repeat,
     };
     println!("{}, {} threads, {} turns", plan.model.display(), plan.threads, plan.repeat);
+    if plan.rounds {
+        return rounds::show(&rig, plan);
+    }
     let mut figures = rig.past()?;
     rig.engine.shutdown();
     rig.engine = engine(Drafting::default())?;
     figures.append(&mut rig.grammar()?);
     figures.push(rig.masks()?);
+    figures.push(rig.wide_masks()?);
     rig.engine.shutdown();
     rig.plain.shutdown();
     figure::report(&figures)
@@ -126,15 +146,25 @@ impl Rig {
         Ok(Figure::new(name, "", ratios, Bar::AtLeast(bar)))
     }
 
-    fn past(&self) -> Result<Vec<Figure>> {
-        let ask = format!(
+    /// A request for an answer that ends where the model ends it.
+    fn ending(&self, prompt: Vec<TokenId>) -> Request {
+        let end_tokens = self.tokenizer.end_tokens().to_vec();
+        Request { end_tokens, ignore_end: false, ..request(prompt, COPY) }
+    }
+
+    /// Asks for the text with one word changed.
+    fn copy(&self) -> Result<Vec<TokenId>> {
+        self.prompt(&format!(
             "Write the following text once more, word for word, but with \"oil\" changed to \"tar\":\n\n{TEXT}"
-        );
-        let copy = self.prompt(&ask)?;
+        ))
+    }
+
+    fn past(&self) -> Result<Vec<Figure>> {
+        let copy = self.copy()?;
         let story = self.prompt("Tell me a strange story about a town that has never seen the sea.")?;
         let sampled = |seed| Sampling { temperature: 1.5, seed, ..Sampling::default() };
         Ok(vec![
-            self.ratio("a copy, of plain decoding", 1.8, || Ok(vec![request(copy.clone(), ANSWER)]))?,
+            self.ratio("a copy, of plain decoding", 1.8, || Ok(vec![self.ending(copy.clone())]))?,
             self.ratio("a text without repetition, of plain decoding", 0.97, || {
                 Ok(vec![Request { sampling: sampled(7), ..request(story.clone(), ANSWER) }])
             })?,
@@ -165,30 +195,46 @@ impl Rig {
         ])
     }
 
-    /// A mask of every state of an answer of the schema.
-    fn masks(&self) -> Result<Figure> {
+    /// The model's answer to the schema.
+    fn order(&self) -> Result<Vec<TokenId>> {
         let compiled = self.grammars.compile(&Grammar::Schema(schema()))?;
-        let (_, answers) = Self::speed(
-            &self.plain,
-            vec![Request {
-                grammar: Some(compiled.matcher()),
-                ..request(self.prompt("Describe an order.")?, ANSWER)
-            }],
-        )?;
-        let mut times = Vec::new();
-        while times.len() < MASKS {
-            let mut matcher = compiled.matcher();
-            for &token in answers.iter().flatten() {
-                let begun = Instant::now();
-                black_box(matcher.allowed().map_err(|failure| failure.message)?);
-                times.push(begun.elapsed().as_secs_f64() * 1e6);
-                matcher.accept(token).map_err(|failure| failure.message)?;
-            }
-        }
-        let median = median(&times).ok_or("no mask")?;
-        let name = format!("a mask over {} tokens", self.tokenizer.len());
-        Ok(Figure::new(name, "µs", vec![median], Bar::AtMost(100.0)))
+        let bound = Request {
+            grammar: Some(compiled.matcher()),
+            ..request(self.prompt("Describe an order.")?, ANSWER)
+        };
+        let (_, mut answers) = Self::speed(&self.plain, vec![bound])?;
+        answers.pop().ok_or_else(|| "no answer".into())
     }
+
+    fn masks(&self) -> Result<Figure> {
+        masks(&self.grammars, self.tokenizer.len(), &self.order()?)
+    }
+
+    /// The same text over a vocabulary of the size of those of many languages.
+    fn wide_masks(&self) -> Result<Figure> {
+        let order = self.order()?;
+        let bytes: Vec<&[u8]> = order.iter().filter_map(|&token| self.tokenizer.token_bytes(token)).collect();
+        let wide = Arc::new(Synthetic::new(WIDE));
+        let tokens = wide.encode(&String::from_utf8(bytes.concat())?);
+        masks(&Compiler::new(wide)?, WIDE, &tokens)
+    }
+}
+
+/// A mask of every state of an answer of the schema.
+fn masks(grammars: &Compiler, width: usize, answer: &[TokenId]) -> Result<Figure> {
+    let compiled = grammars.compile(&Grammar::Schema(schema()))?;
+    let mut times = Vec::new();
+    while times.len() < MASKS {
+        let mut matcher = compiled.matcher();
+        for &token in answer {
+            let begun = Instant::now();
+            black_box(matcher.allowed().map_err(|failure| failure.message)?);
+            times.push(begun.elapsed().as_secs_f64() * 1e6);
+            matcher.accept(token).map_err(|failure| failure.message)?;
+        }
+    }
+    let median = median(&times).ok_or("no mask")?;
+    Ok(Figure::new(format!("a mask over {width} tokens"), "µs", vec![median], Bar::AtMost(100.0)))
 }
 
 /// Long names, enumerations, and few values.
