@@ -241,13 +241,19 @@ fn calls_that_must_come_name_a_declared_function_with_valid_arguments_whatever_t
             let more = json!({"tools": declared, "tool_choice": "required", "temperature": temperature, "seed": index});
             let answer = rig.chat(&format!("say: {say}"), more).json();
             let function = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+            if answer["choices"][0]["finish_reason"] == "length" {
+                // So long a text as that of a note may not come to its end here.
+                assert_eq!(function["name"], "note");
+                continue;
+            }
             let arguments: Json =
                 serde_json::from_str(function["arguments"].as_str().expect("arguments")).expect("JSON");
             let fields = arguments.as_object().expect("an object");
             let valid = match function["name"].as_str() {
                 Some("move") => {
                     fields.len() == 2
-                        && (-9..=9).contains(&arguments["by"].as_i64().expect("an integer"))
+                        // A zero may have its sign.
+                        && arguments["by"].as_f64().is_some_and(|by| by.fract() == 0.0 && by.abs() <= 9.0)
                         && (arguments["axis"] == "x" || arguments["axis"] == "y")
                 }
                 Some("stop") => fields.is_empty(),
