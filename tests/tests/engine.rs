@@ -4,20 +4,24 @@
 //! with few rows, short steps and kept states: so rows join and leave in the middle of each other's prompts, begin with what
 //! others have computed, and go on from states of ended ones. Half of them sample, by a seed; every third comes with
 //! log-probabilities, each of which is made of all logits of its place, so that these are held to the bit. In some rounds rows
-//! are verified in windows of drafts from their own past.
+//! are verified in windows of drafts: from their own past, from one that knows the answers, always, never or now and then
+//! tells them, and from the model itself.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::{collections::BTreeMap, path::PathBuf};
 use tandem_contracts::{
-    model::{Code, Codes, StatePolicy},
+    model::{Code, Codes, Slot, StatePolicy},
     request::{Event, Outcome, Request, Score, Scoring, Usage},
     sampling::Sampling,
     tensor::{Affine, Device, Error, ErrorKind, Precision},
     text::TokenId,
 };
-use tandem_engine::{Config, Draft, Drafting, EngineHandle, Gap, Mixing, PrefixLimits, Runs, Subscription};
+use tandem_engine::{
+    Config, Draft, DraftSource, Drafting, EngineHandle, Gap, Mixing, Models, PrefixLimits, Runs, Subscription,
+};
 use tandem_models::Options;
+use tandem_spec::draft::{Ask, DraftProvider, Guess};
 use tandem_tests::{
     device::Backend,
     fixtures,
@@ -62,6 +66,64 @@ fn answer(mut subscription: Subscription) -> (Answer, Usage) {
     panic!("no end");
 }
 
+/// What proposes.
+#[derive(Clone, Debug)]
+enum Proposer {
+    Nothing,
+    /// The rows' own past.
+    Past,
+    /// One that knows whole rows.
+    Seer(Seer),
+    /// The model itself, in a session of its own.
+    Itself,
+}
+
+/// Knows what rows come to, and proposes something else at as many of a hundred places.
+#[derive(Clone, Debug)]
+struct Seer {
+    rows: Vec<Vec<TokenId>>,
+    wrong: usize,
+    histories: BTreeMap<Slot, Vec<TokenId>>,
+}
+
+impl DraftProvider for Seer {
+    fn namespace(&self) -> String {
+        "seer".to_owned()
+    }
+
+    fn adapters(&self) -> bool {
+        true
+    }
+
+    fn open(&mut self, slot: Slot, history: &[TokenId]) {
+        self.histories.insert(slot, history.to_vec());
+    }
+
+    fn commit(&mut self, slot: Slot, tokens: &[TokenId]) {
+        self.histories.get_mut(&slot).unwrap().extend(tokens);
+    }
+
+    fn propose(&mut self, asks: &[Ask]) -> Vec<Guess> {
+        let guess = |ask: &Ask| {
+            let history = &self.histories[&ask.slot];
+            let known = self.rows.iter().find(|row| row.len() > history.len() && row.starts_with(history));
+            let rest = known.map_or(&[][..], |row| &row[history.len()..]);
+            let spoilt = |(index, &token): (usize, &TokenId)| {
+                let dice = (history.len() + index) * 7919 % 100;
+                if dice < self.wrong { token ^ 1 } else { token }
+            };
+            // One that errs now and then also has now and then nothing to say.
+            let most = if self.wrong % 100 > 0 && history.len().is_multiple_of(4) { 0 } else { ask.most };
+            Guess { tokens: rest.iter().enumerate().map(spoilt).take(most).collect(), sort: history.len() }
+        };
+        asks.iter().map(guess).collect()
+    }
+
+    fn close(&mut self, slot: Slot) {
+        self.histories.remove(&slot);
+    }
+}
+
 /// A model, where and how it runs.
 #[derive(Clone, Debug)]
 struct Setting {
@@ -72,15 +134,23 @@ struct Setting {
 }
 
 impl Setting {
-    fn engine(&self, config: Config) -> Option<EngineHandle> {
+    fn engine(&self, config: Config, proposer: Proposer) -> Option<EngineHandle> {
         let Setting { backend, folder, precision, state } = self.clone();
         let broken = |error: &dyn ToString| Error::new(ErrorKind::Data, "load", error.to_string());
         let open = Box::new(move || backend.open().map_err(|error| broken(&error)));
         let build = move |device: &Device| {
             let case = Case::read(&folder).map_err(|error| broken(&error))?;
             let options = Options { precision: Some(precision), ..Options::default() };
-            let checkpoint = case.checkpoint().map_err(|error| broken(&error))?;
-            checkpoint.load(device, options).map_err(|error| broken(&error))
+            let load = || {
+                let checkpoint = case.checkpoint().map_err(|error| broken(&error))?;
+                checkpoint.load(device, options).map_err(|error| broken(&error))
+            };
+            let draft = match proposer {
+                Proposer::Nothing | Proposer::Past => None,
+                Proposer::Seer(seer) => Some(DraftSource::Provider(Box::new(seer))),
+                Proposer::Itself => Some(DraftSource::Model(load()?)),
+            };
+            Ok(Models { model: load()?, draft })
         };
         let config = Config { state, ..config };
         let engine = tandem_engine::spawn(open, build, config, Machine::clock()).unwrap();
@@ -93,16 +163,24 @@ impl Setting {
     }
 
     fn alone(&self) -> Option<EngineHandle> {
-        self.engine(Config { max_rows: 1, prefix: PrefixLimits::OFF, ..Config::default() })
+        let config = Config { max_rows: 1, prefix: PrefixLimits::OFF, ..Config::default() };
+        self.engine(config, Proposer::Nothing)
     }
 
     /// Few rows, short steps, kept states.
-    fn together(&self, mixing: Mixing, drafting: Drafting) -> Option<EngineHandle> {
+    fn together(&self, mixing: Mixing, max_rows: usize, proposer: Proposer) -> Option<EngineHandle> {
         let prefix = PrefixLimits { bytes: 64 << 20, shortest: 2, boundary: 4 };
-        let (max_rows, step_tokens, prompt_chunk) = (5, 17, 7);
+        let (step_tokens, prompt_chunk) = (17, 7);
+        let draft = match proposer {
+            Proposer::Nothing => None,
+            Proposer::Past => Some(Draft::Past(Runs::default())),
+            Proposer::Seer(_) | Proposer::Itself => Some(Draft::Mounted),
+        };
+        let always = |draft| Drafting { draft, tokens: 4, adaptive: false, ..Drafting::default() };
+        let drafting = draft.map_or(Drafting::OFF, always);
         let config =
             Config { max_rows, step_tokens, prompt_chunk, mixing, prefix, drafting, ..Config::default() };
-        self.engine(config)
+        self.engine(config, proposer)
     }
 }
 
@@ -127,22 +205,32 @@ fn wishes(case: &Case) -> Vec<Wish> {
         .collect()
 }
 
-/// Whether the model can be kept so; and how many drafts were right.
-fn hold(setting: &Setting, case: &Case) -> Option<u64> {
+/// Whether the model can be kept so; and how many drafts were right. By `number` the number of rows and what proposes change:
+/// two of five in turn.
+fn hold(setting: &Setting, case: &Case, number: usize) -> Option<u64> {
     let wishes = wishes(case);
     let engine = setting.alone()?;
     let alone: Vec<_> = wishes.iter().map(|wish| answer(wish.submit(&engine)).0).collect();
     engine.shutdown();
-    let draft = Draft::Past(Runs::default());
-    let always = Drafting { draft, tokens: 4, adaptive: false, ..Drafting::default() };
+    let whole = |(wish, answer): (&Wish, &Answer)| [&wish.prompt[..], &answer.0].concat();
+    let rows: Vec<Vec<TokenId>> = wishes.iter().zip(&alone).map(whole).collect();
+    let seer = |wrong| Proposer::Seer(Seer { rows: rows.clone(), wrong, histories: BTreeMap::new() });
+    let proposer = |number: usize| match number % 5 {
+        0 => Proposer::Past,
+        1 => seer(0),
+        2 => seer(100),
+        3 => seer(40),
+        _ => Proposer::Itself,
+    };
     let pace = [
-        (Mixing::Packed(Gap::Any), always),
-        (Mixing::Packed(Gap::Times(2.0)), Drafting::OFF),
-        (Mixing::Alternating, always),
+        (Mixing::Packed(Gap::Any), proposer(2 * number)),
+        (Mixing::Packed(Gap::Times(2.0)), Proposer::Nothing),
+        (Mixing::Alternating, proposer(2 * number + 1)),
     ];
     let mut accepted = 0;
-    for (turn, (mixing, drafting)) in pace.into_iter().enumerate() {
-        let engine = setting.together(mixing, drafting).unwrap();
+    for (turn, (mixing, proposer)) in pace.into_iter().enumerate() {
+        let what = format!("{} {setting:?}, {mixing:?}, number {number}", case.name);
+        let engine = setting.together(mixing, 2 + (number + turn) % 7, proposer).unwrap();
         // The second round finds what the first has left.
         for round in 0..2 {
             let mut order: Vec<usize> = (0..wishes.len()).collect();
@@ -150,7 +238,7 @@ fn hold(setting: &Setting, case: &Case) -> Option<u64> {
             let running: Vec<_> = order.iter().map(|&index| (index, wishes[index].submit(&engine))).collect();
             for (index, subscription) in running {
                 let (tokens_and_scores, usage) = answer(subscription);
-                let what = format!("{} {setting:?}, {mixing:?}, round {round}, request {index}", case.name);
+                let what = format!("{what}, round {round}, request {index}");
                 assert_eq!(tokens_and_scores, alone[index], "{what}");
                 assert!(round == 0 || usage.cached_tokens > 0, "{what}: nothing was kept");
             }
@@ -178,13 +266,13 @@ fn policies() -> [StatePolicy; 4] {
 #[test]
 fn in_any_company_a_request_gets_its_tokens_alone() {
     let (mut held, mut accepted) = (BTreeMap::new(), 0);
-    for folder in cases(&fixtures().join("tiny"), None).unwrap() {
+    for (model, folder) in cases(&fixtures().join("tiny"), None).unwrap().into_iter().enumerate() {
         let case = Case::read(&folder).unwrap();
         for (index, state) in policies().into_iter().enumerate() {
-            for precision in [Precision::Exact, Precision::Fast] {
+            for (turn, precision) in [Precision::Exact, Precision::Fast].into_iter().enumerate() {
                 let state = state.clone();
                 let setting = Setting { backend: Backend::Cpu, folder: folder.clone(), precision, state };
-                let right = hold(&setting, &case);
+                let right = hold(&setting, &case, model + 3 * index + turn);
                 accepted += right.unwrap_or(0);
                 *held.entry(index).or_insert(0) += usize::from(right.is_some());
             }
@@ -204,7 +292,7 @@ fn hold_goldens(backend: Backend) {
         let case = Case::read(&folder).unwrap();
         let margin = tolerances.of(backend, &case.family).unwrap().margin;
         let setting = Setting { backend, folder, precision: Precision::Exact, state: StatePolicy::Plain };
-        let engine = setting.together(Mixing::default(), Drafting::OFF).unwrap();
+        let engine = setting.together(Mixing::default(), 5, Proposer::Nothing).unwrap();
         let greedy = |prompt: &[TokenId]| engine.submit(request(prompt.to_vec(), ANSWER)).unwrap();
         for round in 0..2 {
             let running: Vec<_> = case.greedy.values().map(|run| (run, greedy(&run.prompt))).collect();
@@ -265,7 +353,7 @@ fn mlx_gives_a_request_its_tokens_in_any_company() {
             let alone: Vec<_> =
                 prompts.iter().map(|it| answer(engine.submit(asked(it)).unwrap()).0).collect();
             engine.shutdown();
-            let engine = setting.together(Mixing::default(), Drafting::OFF).unwrap();
+            let engine = setting.together(Mixing::default(), 5, Proposer::Nothing).unwrap();
             let greedy = |prompt: &Vec<TokenId>| engine.submit(request(prompt.clone(), ANSWER)).unwrap();
             let running: Vec<_> = prompts.iter().map(greedy).collect();
             for (subscription, (tokens, scores)) in running.into_iter().zip(&alone) {
