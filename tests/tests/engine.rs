@@ -113,7 +113,8 @@ impl DraftProvider for Seer {
                 if dice < self.wrong { token ^ 1 } else { token }
             };
             // One that errs now and then also has now and then nothing to say.
-            let most = if self.wrong % 100 > 0 && history.len().is_multiple_of(4) { 0 } else { ask.most };
+            let most =
+                if !self.wrong.is_multiple_of(100) && history.len().is_multiple_of(4) { 0 } else { ask.most };
             Guess { tokens: rest.iter().enumerate().map(spoilt).take(most).collect(), sort: history.len() }
         };
         asks.iter().map(guess).collect()
