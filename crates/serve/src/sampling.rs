@@ -8,13 +8,13 @@ use tandem_contracts::{
     sampling::{Breakers, Sampling, SamplingError},
     text::Vocabulary,
 };
+use utoipa::ToSchema;
 
 /// Strings at which repetitions end where nothing else is said.
 const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 /// What was said; what is absent stays as it was.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Settings {
     /// As [`Sampling::temperature`].
     pub temperature: Option<f64>,

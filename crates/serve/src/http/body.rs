@@ -11,8 +11,12 @@ use axum::{
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 use tokio::time::timeout;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema, schema::AllOfBuilder},
+};
 
 /// Most bytes of a body.
 const LIMIT: usize = 32 << 20;
@@ -45,6 +49,24 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
 pub(crate) struct Generating<T> {
     pub(crate) own: T,
     pub(crate) generation: Generation,
+}
+
+impl<T: ToSchema> PartialSchema for Generating<T> {
+    fn schema() -> RefOr<Schema> {
+        AllOfBuilder::new().item(T::schema()).item(Generation::schema()).into()
+    }
+}
+
+impl<T: ToSchema> ToSchema for Generating<T> {
+    fn name() -> Cow<'static, str> {
+        // The own fields alone are a schema too.
+        Cow::Owned(format!("{}Body", T::name()))
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        T::schemas(schemas);
+        Generation::schemas(schemas);
+    }
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Body<T> {

@@ -3,7 +3,7 @@
 //! Invariants: an id is known from the moment at which its request was taken until its answer has ended; its rows
 //! leave within one step.
 
-use super::{answer::Answer, error::ApiError, meter::Meter, metrics::Recorder, state::App};
+use super::{answer::Answer, document::Finds, error::ApiError, meter::Meter, metrics::Recorder, state::App};
 use axum::{
     Json,
     extract::{Path, State},
@@ -77,6 +77,11 @@ impl Drop for Known {
 }
 
 /// Cancels a request.
+#[utoipa::path(
+    post, path = "/v1/requests/{id}/cancel", operation_id = "cancel",
+    params(("id" = String, Path, description = "The id that the answer carries.")),
+    responses((status = 200, description = "Its rows leave within one step.", body = Value), Finds)
+)]
 pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     let rows = app.running().rows().get(&id).cloned();
     let Some(rows) = rows else {

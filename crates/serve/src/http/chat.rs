@@ -3,6 +3,7 @@
 use super::{
     answer::Answer,
     body::{Body, Generating},
+    document::{Generates, Reads},
     error::ApiError,
     generation::{Generation, Wanted, in_range},
     message::{self, Message},
@@ -33,17 +34,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tandem_contracts::{request::Scoring, text::TokenId};
+use utoipa::ToSchema;
 
 /// Efforts that clients may ask for.
 const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
 
 /// The endpoint's own fields.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatRequest {
     model: Option<String>,
     messages: Vec<Message>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
+    #[schema(value_type = Option<Object>)]
     chat_template_kwargs: Option<Map<String, Value>>,
     reasoning_effort: Option<String>,
     tools: Option<Vec<Value>>,
@@ -76,12 +79,23 @@ impl Tools {
 }
 
 /// What else a stream carries.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct StreamOptions {
     pub(crate) include_usage: Option<bool>,
 }
 
+/// A chat with the fields that all generating endpoints share.
+pub(crate) type ChatBody = Generating<ChatRequest>;
+
 /// Answers a conversation.
+#[utoipa::path(
+    post, path = "/v1/chat/completions", operation_id = "chat", request_body = ChatBody,
+    responses(
+        (status = 200, description = "The answer, or its chunks.",
+            content((ChatCompletion = "application/json"), (String = "text/event-stream"))),
+        Generates,
+    )
+)]
 pub(crate) async fn complete(
     State(app): State<App>,
     Generating { own, generation }: Generating<ChatRequest>,
@@ -123,7 +137,11 @@ pub(crate) fn submit(
     Ok((answer, prompt[0].len()))
 }
 
-/// `POST /apply-template`: the text that a conversation becomes.
+/// The text that a conversation becomes.
+#[utoipa::path(
+    post, path = "/apply-template", operation_id = "apply_template", request_body = ChatRequest,
+    responses((status = 200, description = "The prompt.", body = Value), Reads)
+)]
 pub(crate) async fn apply_template(
     State(app): State<App>,
     Body(request): Body<ChatRequest>,

@@ -4,6 +4,7 @@ use super::{
     answer::Answer,
     body::Generating,
     chat::StreamOptions,
+    document::Generates,
     error::ApiError,
     generation::{Generation, Wanted, in_range, refuse},
     part::{Part, Piece},
@@ -26,12 +27,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tandem_contracts::{request::Scoring, text::TokenId};
+use utoipa::ToSchema;
 
 /// Most prompts of a request.
 const PROMPTS: usize = 128;
 
 /// The endpoint's own fields.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct CompletionRequest {
     model: Option<String>,
     prompt: Prompt,
@@ -44,16 +46,27 @@ pub(crate) struct CompletionRequest {
 }
 
 /// Text or tokens, one or several.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string, a list of token ids, or a list of either")]
 enum Prompt {
     Text(String),
-    Tokens(Vec<TokenId>),
+    Tokens(Vec<u32>),
     Texts(Vec<String>),
-    ManyTokens(Vec<Vec<TokenId>>),
+    ManyTokens(Vec<Vec<u32>>),
 }
 
+/// A completion with the fields that all generating endpoints share.
+pub(crate) type CompletionBody = Generating<CompletionRequest>;
+
 /// Continues prompts.
+#[utoipa::path(
+    post, path = "/v1/completions", operation_id = "completion", request_body = CompletionBody,
+    responses(
+        (status = 200, description = "The answer, or its chunks.",
+            content((Value = "application/json"), (String = "text/event-stream"))),
+        Generates,
+    )
+)]
 pub(crate) async fn complete(
     State(app): State<App>,
     Generating { own, generation }: Generating<CompletionRequest>,

@@ -6,8 +6,29 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use tandem_contracts::{execution::Reason, request::Rejection};
+use utoipa::ToSchema;
+
+/// OpenAI's envelope.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    error: ErrorObject,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct ErrorObject {
+    message: String,
+    r#type: &'static str,
+    /// The field that is wrong.
+    param: Option<String>,
+    code: Option<&'static str>,
+    /// Why the model cannot run the request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<&'static str>,
+}
 
 /// A refused request.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,12 +98,14 @@ impl ApiError {
             status if status >= 500 => "server_error",
             _ => "invalid_request_error",
         };
-        let mut error =
-            json!({"message": self.message, "type": kind, "param": self.param, "code": self.code});
-        if !self.reasons.is_empty() {
-            error["reasons"] = self.reasons.iter().map(|reason| reason.as_str()).collect();
-        }
-        json!({"error": error})
+        let error = ErrorObject {
+            message: self.message.clone(),
+            r#type: kind,
+            param: self.param.clone(),
+            code: self.code,
+            reasons: self.reasons.iter().map(|reason| reason.as_str()).collect(),
+        };
+        json!(ErrorBody { error })
     }
 }
 

@@ -24,6 +24,10 @@ use tandem_contracts::{
     text::{TokenId, Vocabulary},
 };
 use tandem_spec::grammar::Compiled;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema, schema::AllOfBuilder},
+};
 
 /// Most stop strings of a request, and most sequence breakers.
 const STOPS: usize = 16;
@@ -39,8 +43,7 @@ pub(crate) struct Generation {
     guided: Guided,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 struct Fields {
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
@@ -64,7 +67,7 @@ pub(crate) struct Wanted {
 }
 
 /// A seed: any 64-bit integer, signed or not.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a 64-bit integer")]
 pub(crate) enum Seed {
     Unsigned(u64),
@@ -72,7 +75,7 @@ pub(crate) enum Seed {
 }
 
 /// A way to keep keys and values, by its name or by its bits.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string or a number of bits")]
 pub(crate) enum KvQuant {
     Name(String),
@@ -80,11 +83,26 @@ pub(crate) enum KvQuant {
 }
 
 /// One stop string or several.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub(crate) enum Stops {
     One(String),
     Several(Vec<String>),
+}
+
+impl PartialSchema for Generation {
+    fn schema() -> RefOr<Schema> {
+        let all = AllOfBuilder::new().item(Fields::schema()).item(Settings::schema());
+        all.item(Guided::schema()).into()
+    }
+}
+
+impl ToSchema for Generation {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        Fields::schemas(schemas);
+        Settings::schemas(schemas);
+        Guided::schemas(schemas);
+    }
 }
 
 impl Generation {

@@ -7,6 +7,7 @@
 use super::error::ApiError;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// Roles that messages may have.
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
@@ -15,23 +16,24 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// One message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct Message {
     role: String,
     #[serde(default)]
     content: Option<Content>,
     #[serde(flatten)]
+    #[schema(ignore)]
     more: Map<String, Value>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string, null, or a list of parts")]
 enum Content {
     Text(String),
     Parts(Vec<Part>),
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 struct Part {
     r#type: String,
     #[serde(default)]

@@ -6,7 +6,7 @@
 //!
 //! Invariant: no label holds what a client has sent, so that the number of series is bounded.
 
-use super::state::App;
+use super::{document::Asks, state::App};
 use axum::{
     Router,
     extract::{MatchedPath, Request, State},
@@ -135,6 +135,10 @@ impl Recorder {
 }
 
 /// Answers with the counts.
+#[utoipa::path(
+    get, path = "/metrics", operation_id = "metrics",
+    responses((status = 200, description = "Counts as Prometheus reads them.", body = String), Asks)
+)]
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let models = app.models().iter().map(|model| (model.name.clone(), model.engine.metrics()));
     // Writing to a string cannot fail.

@@ -22,9 +22,11 @@ mod answer;
 mod anthropic;
 mod body;
 mod cancel;
+mod catalogue;
 mod chat;
 mod completion;
 mod connection;
+mod document;
 mod error;
 mod generation;
 mod guard;
@@ -45,17 +47,16 @@ mod tool;
 mod vocabulary;
 mod wire;
 
-use crate::model::ServedModel;
 use axum::{
     Json, Router,
-    extract::{Path, State},
+    extract::State,
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use error::ApiError;
 pub use guard::{Keys, Origin};
-use serde_json::{Value, json};
+use serde_json::json;
 pub use server::Server;
 use state::App;
 
@@ -77,6 +78,9 @@ fn router(app: App, compat: Option<Compat>) -> Router {
         .route("/detokenize", post(vocabulary::detokenize))
         .route("/apply-template", post(chat::apply_template))
         .route("/v1/requests/{id}/cancel", post(cancel::cancel))
+        .route("/v1/embeddings", post(catalogue::embeddings))
+        .route("/v1/adapters", get(catalogue::adapters).post(catalogue::mount).delete(catalogue::unmount))
+        .route("/openapi.json", get(document::document))
         .route("/metrics", get(metrics::metrics));
     let routes = match compat {
         None => common.merge(own_routes()),
@@ -91,31 +95,21 @@ fn own_routes() -> Router<App> {
         .route("/v1/chat/completions", post(chat::complete))
         .route("/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completion::complete))
-        .route("/v1/models", get(list))
-        .route("/v1/models/{*id}", get(show))
+        .route("/v1/models", get(catalogue::list))
+        .route("/v1/models/{*id}", get(catalogue::show))
         .route("/health", get(health))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
 }
 
-async fn list(State(app): State<App>) -> Json<Value> {
-    Json(
-        json!({"object": "list", "data": app.models().iter().map(|model| describe(model)).collect::<Vec<_>>()}),
+/// Whether requests are taken.
+#[utoipa::path(
+    get, path = "/health", operation_id = "health",
+    responses(
+        (status = 200, description = "They are.", body = serde_json::Value),
+        (status = 503, description = "They are not, and why.", body = serde_json::Value),
     )
-}
-
-async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    app.model(Some(&id)).map(|model| Json(describe(&model)))
-}
-
-fn describe(model: &ServedModel) -> Value {
-    json!({
-        "id": model.name, "object": "model", "created": model.created, "owned_by": "tandem",
-        "context_window": model.engine.capabilities().map(|facts| facts.context),
-        "capabilities": {"chat": model.text.template.is_some()},
-    })
-}
-
+)]
 async fn health(State(app): State<App>) -> Response {
     match app.trouble() {
         None => Json(json!({"status": "ok"})).into_response(),

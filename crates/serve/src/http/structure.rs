@@ -8,16 +8,17 @@ use crate::model::ModelText;
 use serde::Deserialize;
 use serde_json::Value;
 use tandem_spec::grammar::{Compiled, Error, Grammar};
+use utoipa::ToSchema;
 
 /// `response_format`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct ResponseFormat {
     r#type: String,
     json_schema: Option<JsonSchema>,
 }
 
 /// A schema with its name. It is enforced whether or not the client calls it strict.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 struct JsonSchema {
     schema: Option<Value>,
     #[serde(rename = "strict")]
@@ -25,8 +26,7 @@ struct JsonSchema {
 }
 
 /// The fields that every generating endpoint has.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Guided {
     guided_json: Option<Value>,
     guided_regex: Option<String>,

@@ -2,6 +2,7 @@
 
 use super::{
     body::Body,
+    document::Reads,
     error::ApiError,
     generation::refuse,
     state::{App, blocking},
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{str, sync::Arc};
 use tandem_contracts::text::{TokenId, Vocabulary};
+use utoipa::ToSchema;
 
 /// Refuses a text that no context could hold, before tokens are made of it.
 pub(crate) fn bounded<'t>(model: &ServedModel, text: &'t str) -> Result<&'t str, ApiError> {
@@ -22,7 +24,7 @@ pub(crate) fn bounded<'t>(model: &ServedModel, text: &'t str) -> Result<&'t str,
 }
 
 /// A text.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct TokenizeRequest {
     model: Option<String>,
     content: String,
@@ -35,13 +37,18 @@ pub(crate) struct TokenizeRequest {
 }
 
 /// Tokens.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct DetokenizeRequest {
     model: Option<String>,
+    #[schema(value_type = Vec<u32>)]
     tokens: Vec<TokenId>,
 }
 
 /// The tokens of a text.
+#[utoipa::path(
+    post, path = "/tokenize", operation_id = "tokenize", request_body = TokenizeRequest,
+    responses((status = 200, description = "The tokens.", body = Value), Reads)
+)]
 pub(crate) async fn tokenize(
     State(app): State<App>,
     Body(request): Body<TokenizeRequest>,
@@ -68,6 +75,10 @@ pub(crate) async fn tokenize(
 }
 
 /// The text of tokens, special ones by their names.
+#[utoipa::path(
+    post, path = "/detokenize", operation_id = "detokenize", request_body = DetokenizeRequest,
+    responses((status = 200, description = "The text.", body = Value), Reads)
+)]
 pub(crate) async fn detokenize(
     State(app): State<App>,
     Body(request): Body<DetokenizeRequest>,

@@ -8,9 +8,10 @@ use super::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 /// A whole chat answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChatCompletion {
     id: String,
     object: &'static str,
@@ -40,7 +41,7 @@ impl ChatCompletion {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 struct ChatChoice {
     index: usize,
     message: ChatMessage,
@@ -49,7 +50,7 @@ struct ChatChoice {
 }
 
 /// What the assistant says.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 struct ChatMessage {
     role: &'static str,
     /// Null where there are only calls.

@@ -17,6 +17,21 @@ fn models_are_listed_and_shown() {
 }
 
 #[test]
+fn what_no_model_does_is_501_with_the_reason() {
+    let rig = Rig::new();
+    let body = json!({"model": MODEL, "input": "a"});
+    for (method, path) in [("POST", "/v1/embeddings"), ("POST", "/v1/adapters"), ("DELETE", "/v1/adapters")] {
+        let (status, error) = rig.connect().exchange(method, path, body.to_string().as_bytes()).error();
+        assert_eq!((status, &error["code"]), (501, &json!("unsupported_execution")), "{method} {path}");
+        assert!(
+            error["message"].as_str().is_some_and(|message| message.starts_with("this server ")),
+            "{error}"
+        );
+    }
+    assert_eq!(rig.get("/v1/adapters").json(), json!({"object": "list", "data": []}));
+}
+
+#[test]
 fn health_is_ok_while_requests_are_taken() {
     let health = Rig::new().get("/health");
     assert_eq!((health.status, health.json()), (200, json!({"status": "ok"})));

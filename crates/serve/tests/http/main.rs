@@ -3,6 +3,7 @@
 mod anthropic;
 mod chart;
 mod chat;
+mod document;
 mod draft;
 mod endpoints;
 mod guard;

@@ -15,6 +15,7 @@ mod request;
 use super::{
     body::{Body, typed},
     chat::{self, ChatRequest},
+    document::{Generating, Reading, Refusals},
     error::ApiError,
     generation::Generation,
     state::{App, blocking},
@@ -27,7 +28,9 @@ use axum::{
 };
 use reply::Stops;
 use request::MessagesRequest;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 /// An error in Anthropic's envelope.
 #[derive(Debug)]
@@ -49,6 +52,24 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// Anthropic's envelope.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Refused {
+    r#type: &'static str,
+    error: RefusedBecause,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct RefusedBecause {
+    r#type: &'static str,
+    message: String,
+}
+
+/// What these endpoints refuse with.
+type MessageGenerates = Refusals<Generating, Refused>;
+type MessageReads = Refusals<Reading, Refused>;
+
 /// The body of an error.
 fn envelope(error: &ApiError) -> Value {
     let kind = match error.status.as_u16() {
@@ -60,10 +81,19 @@ fn envelope(error: &ApiError) -> Value {
         status if status >= 500 => "api_error",
         _ => "invalid_request_error",
     };
-    json!({"type": "error", "error": {"type": kind, "message": error.message}})
+    let error = RefusedBecause { r#type: kind, message: error.message.clone() };
+    json!(Refused { r#type: "error", error })
 }
 
 /// Answers messages.
+#[utoipa::path(
+    post, path = "/v1/messages", operation_id = "messages", request_body = MessagesRequest,
+    responses(
+        (status = 200, description = "The message, or its events.",
+            content((Value = "application/json"), (String = "text/event-stream"))),
+        MessageGenerates,
+    )
+)]
 pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
     let asked = read(request).await?;
     asked.check_length()?;
@@ -85,6 +115,10 @@ pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result
 }
 
 /// Counts the tokens of messages.
+#[utoipa::path(
+    post, path = "/v1/messages/count_tokens", operation_id = "count_tokens", request_body = MessagesRequest,
+    responses((status = 200, description = "The count.", body = Value), MessageReads)
+)]
 pub(crate) async fn count_tokens(State(app): State<App>, request: Request) -> Result<Json<Value>, Refusal> {
     let asked = read(request).await?;
     let model = app.model(asked.model())?;

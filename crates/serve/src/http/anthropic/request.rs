@@ -10,13 +10,14 @@ use crate::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// What a system block that only bills begins with.
 const BILLING: &str = "x-anthropic-billing-header:";
 
 /// A request.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct MessagesRequest {
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub(crate) struct MessagesRequest {
     model: Option<String>,
     messages: Vec<Turn>,
     max_tokens: Option<u64>,
@@ -31,13 +32,14 @@ pub(super) struct MessagesRequest {
     thinking: Option<Thinking>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 struct Turn {
     role: String,
     content: Content,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[schema(as = MessageContent)]
 #[serde(untagged, expecting = "expected a string or a list of blocks")]
 enum Content {
     Text(String),
@@ -45,9 +47,9 @@ enum Content {
 }
 
 /// A block of any type, with the fields of all.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 struct Block {
+    #[serde(default)]
     r#type: String,
     text: Option<String>,
     thinking: Option<String>,
@@ -55,10 +57,12 @@ struct Block {
     name: Option<String>,
     input: Option<Value>,
     tool_use_id: Option<String>,
+    #[schema(no_recursion)]
     content: Option<Box<Content>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[schema(as = MessageTool)]
 struct Tool {
     r#type: Option<String>,
     name: String,
@@ -66,14 +70,14 @@ struct Tool {
     input_schema: Option<Value>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ToolChoice {
     r#type: String,
     name: Option<String>,
     disable_parallel_tool_use: Option<bool>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 struct Thinking {
     r#type: String,
 }

@@ -65,6 +65,10 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// The page.
+#[utoipa::path(
+    get, path = "/", operation_id = "page",
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html"))
+)]
 pub(crate) async fn page() -> Response {
     let headers = [
         (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),

@@ -6,9 +6,11 @@
 use crate::http::error::ApiError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 /// An item of any type, with the fields of all that are read.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[schema(as = ResponseInputItem)]
 pub(super) struct Item {
     /// `message` where it is absent and there is a role.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,7 +32,8 @@ pub(super) struct Item {
 }
 
 /// A text, or parts of one.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ResponseInputContent)]
 #[serde(untagged, expecting = "expected a string or a list of parts")]
 pub(super) enum Content {
     /// All of it.
@@ -40,7 +43,8 @@ pub(super) enum Content {
 }
 
 /// A part of a text.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ResponseInputPart)]
 pub(super) struct Part {
     r#type: String,
     #[serde(skip_serializing_if = "Option::is_none")]

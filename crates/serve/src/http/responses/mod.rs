@@ -22,6 +22,7 @@ mod store;
 use super::{
     body::{Generating, typed},
     chat::{self, ChatRequest},
+    document::{Finds, Generates},
     error::ApiError,
     state::{App, blocking},
 };
@@ -33,6 +34,7 @@ use axum::{
 };
 use item::Item;
 use making::{Making, PREFIX};
+use object::ResponseObject;
 use request::ResponsesRequest;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -43,7 +45,18 @@ pub(crate) use store::Store;
 const NAMES: [(&str, &str); 3] =
     [("messages", "input"), ("response_format", "text.format"), ("reasoning_effort", "reasoning.effort")];
 
+/// A request with the fields that all generating endpoints share.
+pub(crate) type ResponsesBody = Generating<ResponsesRequest>;
+
 /// Makes a response.
+#[utoipa::path(
+    post, path = "/v1/responses", operation_id = "create_response", request_body = ResponsesBody,
+    responses(
+        (status = 200, description = "The response, or its events.",
+            content((ResponseObject = "application/json"), (String = "text/event-stream"))),
+        Generates,
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     Generating { own, mut generation }: Generating<ResponsesRequest>,
@@ -73,12 +86,22 @@ pub(crate) async fn create(
 }
 
 /// Shows a response that is kept.
+#[utoipa::path(
+    get, path = "/v1/responses/{id}", operation_id = "show_response",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "The response.", body = ResponseObject), Finds)
+)]
 pub(crate) async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let object = find(&app, &id, "response_id")?.object.to_string();
     Ok(([(header::CONTENT_TYPE, "application/json")], object).into_response())
 }
 
 /// Forgets a response that is kept.
+#[utoipa::path(
+    delete, path = "/v1/responses/{id}", operation_id = "forget_response",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "It is gone.", body = Value), Finds)
+)]
 pub(crate) async fn forget(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     if !app.responses().forget(&id, Instant::now()) {
         return Err(missing(&id, "response_id"));

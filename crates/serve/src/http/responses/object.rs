@@ -6,9 +6,10 @@ use super::{
 };
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// A response.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct ResponseObject {
     pub(super) id: String,
     pub(super) object: &'static str,
@@ -28,20 +29,23 @@ pub(super) struct ResponseObject {
 }
 
 /// Why there is no more of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseFailure)]
 pub(super) struct Failure {
     pub(super) code: &'static str,
     pub(super) message: String,
 }
 
 /// Why it was cut.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseIncomplete)]
 pub(super) struct Incomplete {
     pub(super) reason: &'static str,
 }
 
 /// Tokens that it took.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseUsage)]
 pub(super) struct Usage {
     input_tokens: Value,
     input_tokens_details: InputDetails,
@@ -53,14 +57,16 @@ pub(super) struct Usage {
     tandem: Value,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseInputDetails)]
 struct InputDetails {
     cached_tokens: Value,
     /// Always 0: nothing is written to a cache that would be charged.
     cache_write_tokens: u64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseOutputDetails)]
 struct OutputDetails {
     reasoning_tokens: Value,
 }

@@ -15,9 +15,11 @@ use crate::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// Something that the model made.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = ResponseOutputItem)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Item {
     /// What it thought.
@@ -25,6 +27,7 @@ pub(super) enum Item {
         id: String,
         status: Status,
         /// Always empty: the reasoning itself is given.
+        #[schema(value_type = Vec<String>)]
         summary: [String; 0],
         content: Vec<Text>,
     },
@@ -35,7 +38,8 @@ pub(super) enum Item {
 }
 
 /// How far an item or a response has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ResponseStatus)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
     InProgress,
@@ -46,7 +50,8 @@ pub(super) enum Status {
 }
 
 /// The content of an item.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = ResponseOutputContent)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Text {
     /// Of reasoning.
@@ -55,6 +60,7 @@ pub(super) enum Text {
     OutputText {
         text: String,
         /// Always empty: nothing is cited.
+        #[schema(value_type = Vec<String>)]
         annotations: [String; 0],
         logprobs: Vec<Value>,
     },

@@ -15,6 +15,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// What may be asked for beside the output. All but one are of tools that this server does not run, or of what is never
 /// encrypted here.
@@ -33,7 +34,7 @@ const INCLUDABLE: [&str; 8] = [
 const LOGPROBS: &str = "message.output_text.logprobs";
 
 /// A request.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct ResponsesRequest {
     model: Option<String>,
     input: Input,
@@ -63,7 +64,8 @@ pub(crate) struct ResponsesRequest {
 }
 
 /// A text that a user says, or items.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[schema(as = ResponseInput)]
 #[serde(untagged, expecting = "expected a string or a list of items")]
 enum Input {
     Text(String),
@@ -71,7 +73,8 @@ enum Input {
 }
 
 /// A function that may be called.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ResponseTool)]
 pub(super) struct Tool {
     r#type: String,
     name: Option<String>,
@@ -81,7 +84,8 @@ pub(super) struct Tool {
 }
 
 /// How text is to be.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[schema(as = ResponseText)]
 pub(super) struct Text {
     #[serde(default)]
     format: Format,
@@ -90,7 +94,8 @@ pub(super) struct Text {
 }
 
 /// Its form.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ResponseTextFormat)]
 pub(super) struct Format {
     r#type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,14 +115,15 @@ impl Default for Format {
 }
 
 /// How much is thought before.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 pub(super) struct Reasoning {
     effort: Option<String>,
     summary: Option<String>,
 }
 
 /// A request's fields as its response has them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseFields)]
 pub(super) struct Echo {
     instructions: Option<String>,
     max_output_tokens: Option<u64>,

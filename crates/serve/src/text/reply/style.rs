@@ -97,6 +97,11 @@ impl Style {
         prompt
     }
 
+    /// Whether reasoning is told from words.
+    pub fn reasons(&self) -> bool {
+        self.reasoning.is_some() || matches!(self.format, Some(Format::Harmony))
+    }
+
     /// Whether the model writes calls in a way that is known.
     pub fn calls(&self) -> bool {
         self.format.is_some()
