@@ -4,6 +4,7 @@
 //! that runs tests and finds none fails too.
 
 mod client;
+mod contract;
 mod report;
 mod step;
 mod tally;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::report::Outcome;
-use super::{client, tally};
+use super::{client, contract, tally};
 use crate::error::Result;
 use crate::{debian, mlx, model, process, workspace};
 
@@ -52,6 +52,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "documentation", when: When::Full, run: documentation },
     Step { name: "cpu alone", when: When::Full, run: cpu_alone },
     Step { name: "clients", when: When::Full, run: client::clients },
+    Step { name: "description", when: When::Full, run: contract::contract },
     Step { name: "chat page", when: When::Full, run: client::page },
     Step { name: "arm kernels", when: When::Full, run: arm_kernels },
     Step { name: "mlx set-up", when: When::Mlx, run: mlx_setup },
