@@ -72,6 +72,18 @@ impl Tools {
         !self.functions.is_empty() && self.choice != Choice::None
     }
 
+    /// Refuses a form that would leave no room for calls which may come.
+    fn check(&self, form: Option<&Asked>) -> Result<(), ApiError> {
+        let Some(form) = form.filter(|_| self.callable() && self.choice == Choice::Auto) else {
+            return Ok(());
+        };
+        let field = form.field;
+        let message = format!(
+            "{field} binds the whole answer, so that no tool could be called; leave one of them away"
+        );
+        Err(ApiError::field(field, message))
+    }
+
     /// What binds the answer to a call that must come.
     fn form(&self) -> Option<Asked> {
         self.choice.grammar(&self.functions).map(|grammar| Asked { field: "tool_choice", grammar })
@@ -128,6 +140,7 @@ pub(crate) fn submit(
     let tools = own.tools()?;
     let text = own.render(model, &tools)?;
     let form = generation.form([own.format()?, tools.form()].into_iter().flatten())?;
+    tools.check(form.as_ref())?;
     let plan = own.plan(model, (tools, form.is_some()), &text);
     let prompt = [model.text.tokenizer.encode_chat(bounded(model, &text)?)?];
     let wanted = Wanted { scoring: own.scoring(), shown: plan.shown.clone(), form };

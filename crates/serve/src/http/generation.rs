@@ -146,7 +146,8 @@ impl Generation {
         )
     }
 
-    fn check_breakers(&self) -> Result<(), ApiError> {
+    /// Refuses sequence breakers that are too many or too long.
+    pub(crate) fn check_breakers(&self) -> Result<(), ApiError> {
         let field = "dry_sequence_breakers";
         let breakers = self.sampling.dry_sequence_breakers.as_deref().unwrap_or_default();
         if breakers.len() > STOPS {

@@ -112,6 +112,18 @@ fn a_message_has_its_shape_whole_and_as_events() {
 }
 
 #[test]
+fn refusals_name_fields_as_they_are_called_here() {
+    let rig = rig();
+    let named = |more: Json| {
+        let response = rig.post("/v1/messages", &body(&json!("a"), more));
+        assert_eq!(response.status, 400, "{}", response.text());
+        response.json()["error"]["message"].as_str().expect("a message").to_owned()
+    };
+    assert_eq!(named(json!({"model": null})), "model: this field is required");
+    assert!(named(json!({"stop_sequences": vec!["x"; 17]})).starts_with("stop_sequences: at most 16"));
+}
+
+#[test]
 fn stops_and_lengths_have_their_reasons() {
     let rig = rig();
     let stop = json!({"stop_sequences": ["zzz", "oak"]});

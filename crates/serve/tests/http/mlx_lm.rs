@@ -153,7 +153,10 @@ fn comments_tell_how_far_the_prompt_is_read() {
     let rig = rig();
     let stream = rig.chat("say: a", json!({"stream": true}));
     // "user: say: a\nassistant: "
-    assert!(stream.text().starts_with(": keepalive 24/24\n\ndata: "), "{}", stream.text());
+    let (comments, _) = stream.text().split_once("\n\ndata: ").expect("data");
+    let comments: Vec<&str> = comments.split("\n\n").collect();
+    assert!(comments.iter().all(|comment| comment.starts_with(": keepalive ")), "{comments:?}");
+    assert_eq!(comments.last(), Some(&": keepalive 24/24"));
 }
 
 #[test]
@@ -165,12 +168,14 @@ fn errors_are_one_string() {
         (json!({"messages": "hi"}), 404),
         (json!({"messages": []}), 404),
         (json!({"response_format": {"type": "xml"}}), 404),
-        (json!({"temperature": 1000}), 404),
+        (json!({"dry_sequence_breakers": [""]}), 404),
     ] {
         let response = rig.chat("say: a", more.clone());
         assert_eq!(response.status, status, "{more}");
         assert!(response.json()["error"].is_string(), "{}", response.text());
     }
+    let wide = json!({"temperature": 1000, "presence_penalty": 500, "xtc_threshold": 0.9, "max_tokens": 1});
+    assert_eq!(rig.chat("say: a", wide).status, 200);
     let tandems = rig.post("/v1/responses", &json!({"input": "say: ok", "model": MODEL})).json();
     assert_eq!(tandems["output"][0]["content"][0]["text"], "ok");
     rig.control.fail_next("as scripted");

@@ -80,6 +80,17 @@ fn calls_come_whole_and_as_deltas() {
 }
 
 #[test]
+fn a_form_that_leaves_no_room_for_calls_is_refused() {
+    let rig = rig();
+    let form = json!({"response_format": {"type": "json_object"}});
+    let (status, error) = rig.chat("hm", tools(form.clone())).error();
+    assert_eq!((status, &error["param"]), (400, &json!("response_format")));
+    let mut none = form;
+    none["tool_choice"] = json!("none");
+    assert_eq!(rig.chat("hm", tools(none)).status, 200);
+}
+
+#[test]
 fn a_call_that_is_cut_ends_by_length() {
     let rig = rig();
     let answer = rig.chat(&format!("say: {CALL}"), tools(json!({"max_tokens": 47}))).json();

@@ -106,7 +106,7 @@ pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result
         running.know(&mut answer, &model.engine);
         Ok((answer, prompt))
     });
-    let (mut answer, prompt) = submitted.await?;
+    let (mut answer, prompt) = submitted.await.map_err(|error| error.renamed("stop", "stop_sequences"))?;
     if streamed {
         return Ok(reply::stream(answer, stops, prompt, app.keep_alive()));
     }

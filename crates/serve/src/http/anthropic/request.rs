@@ -97,6 +97,9 @@ impl MessagesRequest {
 
     /// Refuses what is not in range and not a message.
     pub(super) fn check(&self) -> Result<(), ApiError> {
+        if self.model.is_none() {
+            return Err(ApiError::field("model", "model: this field is required"));
+        }
         in_range("temperature", self.temperature, 0.0..=1.0)?;
         if self.messages.is_empty() {
             return Err(ApiError::field("messages", "messages must hold at least one message"));

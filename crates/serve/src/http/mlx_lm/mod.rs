@@ -91,6 +91,7 @@ async fn generate(app: App, bytes: Vec<u8>, kind: Kind) -> Result<Response, Refu
 
 fn begin(kind: Kind, fields: &Value, model: &ServedModel) -> Result<Answer, ApiError> {
     let generation = Generation::read(fields)?;
+    generation.check_breakers()?;
     match kind {
         Kind::Chat => Ok(chat::submit("chatcmpl-", (&typed(fields)?, &generation), model)?.0),
         Kind::Text => completion::submit("cmpl-", (&typed(fields)?, &generation), model),

@@ -89,6 +89,15 @@ static RULES: &[Rule] = &[
     optional("logit_bias", "logit_bias", Type::Dict),
 ];
 
+/// Ranges of Tandem's own, beyond which values say no more than at their ends.
+const RANGES: [(&str, f64, f64); 5] = [
+    ("temperature", 0.0, 100.0),
+    ("repetition_penalty", 0.01, 100.0),
+    ("presence_penalty", -100.0, 100.0),
+    ("frequency_penalty", -100.0, 100.0),
+    ("xtc_threshold", 0.0, 0.5),
+];
+
 impl Type {
     fn holds(self, value: &Value) -> bool {
         let whole = value.is_boolean() || value.is_i64() || value.is_u64();
@@ -193,6 +202,11 @@ impl Asked {
                 fields.insert(off.to_owned(), json!(1.0));
             }
         }
+        for (name, low, high) in RANGES {
+            if let Some(number) = fields.get(name).and_then(Value::as_f64) {
+                fields.insert(name.to_owned(), json!(number.clamp(low, high)));
+            }
+        }
         let scored = fields["logprobs"] == json!(true);
         let top = fields["top_logprobs"].as_u64().map_or(0, |count| count as usize);
         let wanted = scored || top > 0;
@@ -233,7 +247,7 @@ fn biases(bias: &Map<String, Value>) -> Option<Map<String, Value>> {
             Value::String(text) => text.trim().parse().ok()?,
             other => other.as_f64()?,
         };
-        Some((token.to_string(), json!(bias)))
+        Some((token.to_string(), json!(bias.clamp(-100.0, 100.0))))
     };
     bias.iter().map(read).collect()
 }
