@@ -235,6 +235,10 @@ test("Markdown becomes what it means", async () => {
 
 test("no text takes long to draw", async () => {
   const bombs = ["*a_b".repeat(5000), "[".repeat(10000), "`".repeat(9999) + "a", "> ".repeat(5000), "- ".repeat(5000), "**a ".repeat(5000), "|".repeat(10000)];
+  // Where a reader tried every way to part such a run, a line of this length would take minutes.
+  const long = 200_000, gap = " ".repeat(long);
+  bombs.push(`# ${gap}\u2028`, `\`\`\`${gap}\``, `~~~${"~".repeat(long)}\``, `\` ${"a".repeat(long)}\``);
+  bombs.push(`- ${gap}\u2028`, `a|b\n-|-${gap}c`, `a${gap}b`);
   await visit();
   for (const bomb of bombs) {
     await page.click("#new-chat");

@@ -3,12 +3,13 @@
 /** Quotes and lists within each other stay text beyond this depth. */
 const DEEPEST_BLOCK = 12;
 
-const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$/;
+// None of these takes longer than a line is long: no two neighbours in them match the same letters.
+const FENCE = /^( {0,3})(`{3,}|~{3,})/;
+const HEADING = /^ {0,3}(#{1,6})[ \t]/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const QUOTE = /^ {0,3}> ?/;
-const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*)|[ \t]*)$/;
-const DIVIDER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)([^]*)|[ \t]*)$/;
+const DIVIDER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$/;
 
 const isBlank = (line) => /^\s*$/.test(line);
 
@@ -32,15 +33,23 @@ function blocks(text, depth = 0) {
 /** All blocks of a text as nodes. */
 const drawn = (text, depth) => blocks(text, depth).map((block) => block.draw());
 
+/** The indent and mark of a line that opens a fence, and the language behind them. */
+function fenceIn(line) {
+  const found = FENCE.exec(line);
+  const rest = found && line.slice(found[0].length);
+  // With its mark once more it is code within a line.
+  return found && !rest.includes("`") ? [found[1], found[2], rest.trim().split(/\s/, 1)[0]] : null;
+}
+
 function fence(lines, at) {
-  const open = FENCE.exec(lines[at]);
+  const open = fenceIn(lines[at]);
   if (!open) return null;
-  const [, indent, mark, language] = open;
+  const [indent, mark, language] = open;
   const close = new RegExp(`^ {0,3}${mark[0]}{${mark.length},}[ \\t]*$`);
   let end = at + 1;
   while (end < lines.length && !close.test(lines[end])) end += 1;
   const inner = lines.slice(at + 1, end).map((line) => line.replace(new RegExp(`^ {0,${indent.length}}`), ""));
-  return { end: Math.min(end + 1, lines.length), draw: () => codeBlock(inner.join("\n"), language.trim().split(/\s/)[0]) };
+  return { end: Math.min(end + 1, lines.length), draw: () => codeBlock(inner.join("\n"), language) };
 }
 
 function codeBlock(text, language) {
@@ -51,8 +60,14 @@ function codeBlock(text, language) {
 
 function heading(lines, at) {
   const found = HEADING.exec(lines[at]);
+  if (!found) return null;
+  const text = lines[at].slice(found[0].length).trim();
+  // Hashes at the end behind a space close it.
+  let end = text.length;
+  while (text[end - 1] === "#") end -= 1;
+  const shown = text[end - 1] === " " ? text.slice(0, end).trimEnd() : text;
   // The page has a heading of its own.
-  return found && { end: at + 1, draw: () => element(`h${Math.min(found[1].length + 1, 6)}`, {}, inline(found[2])) };
+  return { end: at + 1, draw: () => element(`h${Math.min(found[1].length + 1, 6)}`, {}, inline(shown)) };
 }
 
 function rule(lines, at) {
@@ -70,7 +85,7 @@ function quote(lines, at, depth) {
 /** Whether a line begins a block even where a paragraph stands before it. */
 function begins(line) {
   const item = ITEM.exec(line);
-  return FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line)
+  return fenceIn(line) !== null || HEADING.test(line) || RULE.test(line) || QUOTE.test(line)
     || (item !== null && item[4] !== undefined && (/^[-*+]$/.test(item[2]) || /^1[.)]$/.test(item[2])));
 }
 

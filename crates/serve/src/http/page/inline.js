@@ -45,9 +45,10 @@ function inline(text, depth = 0) {
 /** Text with its line breaks. */
 function lines(text) {
   const nodes = [];
-  text.split(/ *\n/).forEach((line, index) => {
+  text.split("\n").forEach((line, index, all) => {
     if (index > 0) nodes.push(element("br"));
-    if (line) nodes.push(line);
+    const shown = index + 1 < all.length ? line.trimEnd() : line;
+    if (shown) nodes.push(shown);
   });
   return nodes;
 }
@@ -68,7 +69,8 @@ function code(text, position, _depth, missing) {
     while (text[end] === "`") end += 1;
     if (end - close === fence.length) {
       const inner = text.slice(position + fence.length, close).replaceAll("\n", " ");
-      const trimmed = /^ .*[^ ].* $/.test(inner) ? inner.slice(1, -1) : inner;
+      const padded = inner.startsWith(" ") && inner.endsWith(" ") && /[^ ]/.test(inner);
+      const trimmed = padded ? inner.slice(1, -1) : inner;
       return { node: element("code", {}, trimmed), end };
     }
     close = end;
@@ -105,7 +107,7 @@ function closing(text, open, opens, closes, distance) {
 
 /** An address that stands for itself, bare or in angle brackets. */
 function address(text, position, depth) {
-  if (depth >= DEEPEST || isWord(text[position - 1])) return null;
+  if (depth >= DEEPEST || !/[<h]/.test(text[position]) || isWord(text[position - 1])) return null;
   const rest = text.slice(position, position + 2000);
   const bracketed = /^<((?:https?:\/\/|mailto:)[^\s<>]+)>/.exec(rest);
   if (bracketed) {
