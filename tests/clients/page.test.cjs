@@ -11,9 +11,11 @@ const live = process.env.TANDEM_URL, keyed = process.env.TANDEM_KEYED_URL;
 let browser, server, context, page, complaints;
 
 before(async () => {
-  // In a container there is often no room for its sandbox; the page is our own.
+  // In a container there is often no room for its sandbox, and little shared memory; the page is our own.
   browser = await puppeteer.launch({
-    executablePath: "/usr/bin/chromium-headless-shell", headless: "shell", args: ["--no-sandbox"],
+    executablePath: process.env.TANDEM_BROWSER ?? "/usr/bin/chromium-headless-shell",
+    headless: "shell",
+    args: ["--no-sandbox", "--disable-dev-shm-usage"],
   });
   server = await scripted(live);
 });

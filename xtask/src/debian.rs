@@ -3,7 +3,7 @@
 //! On Debian and its relatives, as root, a missing package is installed with `apt-get`. Elsewhere nothing is
 //! installed: the error (or, for what is only desirable, a note) says what to type.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
@@ -79,7 +79,7 @@ pub(crate) const BROWSER: Need = Need {
     name: "Chromium without a window",
     package: "chromium-headless-shell",
     otherwise: None,
-    present: || process::succeeds(Command::new("chromium-headless-shell").arg("--version")),
+    present: || browser().is_some_and(|program| process::succeeds(Command::new(program).arg("--version"))),
 };
 
 /// The C++ compiler's command.
@@ -88,13 +88,19 @@ pub(crate) fn cxx() -> String {
 }
 
 /// OpenBLAS as distributions install it.
-pub(crate) fn openblas() -> Option<std::path::PathBuf> {
+pub(crate) fn openblas() -> Option<PathBuf> {
     let multiarch = format!("/usr/lib/{}-linux-gnu", env::consts::ARCH);
     let directories = [multiarch.as_str(), "/usr/lib64", "/usr/lib"];
     directories
         .iter()
         .map(|directory| Path::new(directory).join("libopenblas.so.0"))
         .find(|file| file.is_file())
+}
+
+/// The browser without a window, where programs are searched for.
+pub(crate) fn browser() -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join("chromium-headless-shell")).find(|file| file.is_file())
 }
 
 /// Installs what is missing, or fails and says what to type.

@@ -33,7 +33,11 @@ pub(super) fn page(_quick: bool) -> Result<Outcome> {
         return Ok(Outcome::Skipped("the browser is a Debian package".to_owned()));
     }
     debian::ensure(&[debian::BROWSER])?;
-    tally::run_as(&mut Kit::ready()?.node("page.test.cjs"), node_line).map(Outcome::Tested)
+    let mut tour = Kit::ready()?.node("page.test.cjs");
+    if let Some(browser) = debian::browser() {
+        tour.env("TANDEM_BROWSER", browser);
+    }
+    tally::run_as(&mut tour, node_line).map(Outcome::Tested)
 }
 
 /// What tours need: the program, and what they are written for.
