@@ -1,15 +1,16 @@
 //! An answer on its way to the terminal: words to standard output, reasoning dimmed beside them.
 //!
-//! Invariants: standard output gets the words alone, whatever the terminal is; what was said before an answer was stopped
-//! or failed is not lost.
+//! Invariants: standard output gets the words alone, as they are unless it is a terminal, whose controls are not the
+//! model's; what was said before an answer was stopped or failed is not lost.
 
 use super::Prompt;
 use crate::{
     error::{Error, Result},
-    terminal::{Progress, dimmed},
+    terminal::{Progress, dimmed, harmless},
 };
 use std::{
-    io::{self, Write},
+    borrow::Cow,
+    io::{self, IsTerminal, Write},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -131,8 +132,14 @@ impl Printer {
 
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout();
+    let text = shown(text, out.is_terminal());
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| Error::new("standard output").because(error))
+}
+
+/// A program that reads gets every letter, a terminal those that do it no harm.
+fn shown(text: &str, terminal: bool) -> Cow<'_, str> {
+    if terminal { harmless(text) } else { text.into() }
 }
 
 impl Ended {
@@ -153,6 +160,13 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_reach_programs_but_no_terminal() {
+        let text = "\x1b[31mred\x1b[0m\r\n\tend";
+        assert_eq!(shown(text, false), text);
+        assert_eq!(shown(text, true), "\u{fffd}[31mred\u{fffd}[0m\u{fffd}\n\tend");
+    }
 
     #[test]
     fn the_pace_is_that_from_the_first_token_to_the_last() {
