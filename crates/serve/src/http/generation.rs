@@ -31,6 +31,8 @@ use utoipa::{
 
 /// Most stop strings of a request, and most sequence breakers.
 const STOPS: usize = 16;
+/// Bytes of one.
+const STOP_BYTES: usize = 4 << 10;
 
 /// Most bytes of a sequence breaker.
 const BREAKER: usize = 64;
@@ -54,6 +56,13 @@ struct Fields {
     n: Option<u32>,
     adapter: Option<String>,
     kv_quant: Option<KvQuant>,
+    // What clients tell for their own books changes no answer, but has to be of its type.
+    #[serde(rename = "user")]
+    _user: Option<String>,
+    #[serde(rename = "session_id")]
+    _session_id: Option<String>,
+    #[serde(rename = "metadata")]
+    _metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 /// What an endpoint wants of its answers.
@@ -288,6 +297,11 @@ impl Generation {
         if stops.iter().any(String::is_empty) {
             return Err(ApiError::field("stop", "stop: a stop string must not be empty"));
         }
+        // Each row of a request searches for them with a table of its own.
+        if let Some(long) = stops.iter().find(|stop| stop.len() > STOP_BYTES) {
+            let message = format!("stop: at most {STOP_BYTES} bytes in a string, got: {}", long.len());
+            return Err(ApiError::field("stop", message));
+        }
         Ok(stops)
     }
 }
@@ -364,7 +378,9 @@ mod tests {
             (r#"{"n": 2, "presence_penalty": 0.5, "repetition_penalty": 1.3, "adapter": "none"}"#, None),
             (r#"{"typical_p": 0.9, "xtc_probability": 0.1, "dry_multiplier": 0.8}"#, None),
             (r#"{"n": null, "guided_regex": null, "stop": null, "logit_bias": null, "seed": null}"#, None),
-            (r#"{"unknown": [1], "user": "u", "metadata": {}, "session_id": "s"}"#, None),
+            (r#"{"unknown": [1], "user": "u", "metadata": {"a": 1}, "session_id": "s"}"#, None),
+            (r#"{"user": 7}"#, Some(400)),
+            (r#"{"metadata": null, "user": null}"#, None),
         ] {
             assert_eq!(check(body).map(|(status, _)| status), status, "{body}");
         }

@@ -85,10 +85,9 @@ pub(super) fn reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
     }
 }
 
-/// Nobody's fault: a status that is no standard's, as nginx has it for requests that their clients end.
+/// Somebody ended it by its id, or the server had no more time for it.
 fn cancelled() -> ApiError {
-    let status = StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST);
-    ApiError::new(status, "the request was cancelled").code("request_cancelled")
+    ApiError::new(StatusCode::CONFLICT, "the request was cancelled").code("request_cancelled")
 }
 
 /// The engine's fault.

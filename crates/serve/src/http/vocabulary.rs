@@ -57,9 +57,10 @@ pub(crate) async fn tokenize(
     let model = app.model(request.model.as_deref())?;
     blocking(move || {
         let tokenizer = &model.text.tokenizer;
+        let content = bounded(&model, &request.content)?;
         let encoded = match request.add_special {
-            Some(true) => tokenizer.encode_prompt(&request.content),
-            _ => tokenizer.encode_chat(&request.content),
+            Some(true) => tokenizer.encode_prompt(content),
+            _ => tokenizer.encode_chat(content),
         };
         let tokens = encoded?;
         if request.with_pieces != Some(true) {

@@ -8,7 +8,7 @@ use std::{
 };
 use tandem_engine::Config;
 
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 fn impatient() -> Rig {
     Rig::with(Setup { patience: PATIENCE, ..Setup::default() })

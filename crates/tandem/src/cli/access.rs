@@ -14,7 +14,7 @@ pub(crate) struct Access {
     /// Answer only requests with this key (`Authorization: Bearer KEY` or `x-api-key: KEY`); may be given several times, or
     /// with commas between. Other people of this machine see what is typed here: the variable or a file hide it.
     #[arg(long, value_name = "KEY", env = "TANDEM_API_KEY", hide_env_values = true, value_delimiter = ',')]
-    pub api_key: Vec<Key>,
+    pub api_key: Vec<Secret>,
 
     /// Answer also requests with a key of this file, which has one on each line; `#` begins a comment line.
     #[arg(long, value_name = "FILE", env = "TANDEM_API_KEY_FILE")]
@@ -36,7 +36,10 @@ impl Access {
     /// # Errors
     /// The file cannot be read, or holds no key or one that cannot be sent.
     pub(crate) fn keys(&self) -> Result<Keys> {
-        let mut keys = self.api_key.clone();
+        // Not by the parser of the command line, whose errors show what was typed.
+        let given = self.api_key.iter().map(|Secret(text)| text.trim().parse::<Key>());
+        let given = given.collect::<std::result::Result<Vec<_>, _>>();
+        let mut keys = given.map_err(|error| Error::new("--api-key").because(error))?;
         if let Some(path) = &self.api_key_file {
             let text = fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
             let named = |error| Error::new(path.display().to_string()).because(error);
@@ -52,6 +55,22 @@ fn of_file(text: &str) -> std::result::Result<Vec<Key>, NoKey> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let keys = lines.map(Key::from_str).collect::<std::result::Result<Vec<_>, _>>()?;
     if keys.is_empty() { Err(NoKey) } else { Ok(keys) }
+}
+
+/// What was typed as a key; no text is refused here.
+#[derive(Clone)]
+pub(crate) struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
 }
 
 /// A key as clients send it.

@@ -57,6 +57,7 @@ fn what_would_leave_the_server_open_or_shut_is_refused_at_the_start() {
         let output = tandem(&[&["serve", "--model", "/nowhere"], more].concat());
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(reason), "{more:?}: {error}");
+        assert!(!error.contains("sk one"), "a key is shown: {error}");
     }
 }
 
@@ -83,7 +84,7 @@ fn asked_twice_the_server_ends_at_once() {
     let begun = Instant::now();
     server.ask_to_end();
     assert_eq!(server.wait().code(), Some(1));
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(begun.elapsed() < Duration::from_secs(60), "far less than the time to drain");
     drop(streams);
 }
 
