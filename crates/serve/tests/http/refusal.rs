@@ -129,7 +129,7 @@ fn bodies_that_are_no_json_are_400() {
 #[test]
 fn bodies_beyond_the_limit_are_413_and_large_ones_are_read() {
     let rig = Rig::new();
-    let filler = |bytes: usize| chat("say: ok", json!({"metadata": "x".repeat(bytes)})).to_string();
+    let filler = |bytes: usize| chat("say: ok", json!({"padding": "x".repeat(bytes)})).to_string();
     assert_eq!(rig.post_bytes("/v1/chat/completions", filler(8 << 20).as_bytes()).content(), "ok");
     let refused = "413 invalid_request_error - -: the body is larger than 33554432 bytes";
     let response = rig.post_bytes("/v1/chat/completions", filler(33 << 20).as_bytes());
