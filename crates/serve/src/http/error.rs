@@ -107,6 +107,13 @@ impl ApiError {
         };
         json!(ErrorBody { error })
     }
+
+    /// The response with another protocol's envelope; status and headers stay as they are.
+    pub(crate) fn enveloped(self, envelope: Value) -> Response {
+        let mut response = self.into_response();
+        *response.body_mut() = Json(envelope).into_response().into_body();
+        response
+    }
 }
 
 impl IntoResponse for ApiError {

@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 use clap::Args;
-use std::{fmt, fs, path::PathBuf, str::FromStr};
+use std::{fmt, fs, path::PathBuf};
 use tandem_serve::http::{Keys, Origin};
 
 /// Who may ask.
@@ -14,7 +14,7 @@ pub(crate) struct Access {
     /// Answer only requests with this key (`Authorization: Bearer KEY` or `x-api-key: KEY`); may be given several times, or
     /// with commas between. Other people of this machine see what is typed here: the variable or a file hide it.
     #[arg(long, value_name = "KEY", env = "TANDEM_API_KEY", hide_env_values = true, value_delimiter = ',')]
-    pub api_key: Vec<Secret>,
+    pub api_key: Vec<Key>,
 
     /// Answer also requests with a key of this file, which has one on each line; `#` begins a comment line.
     #[arg(long, value_name = "FILE", env = "TANDEM_API_KEY_FILE")]
@@ -36,8 +36,7 @@ impl Access {
     /// # Errors
     /// The file cannot be read, or holds no key or one that cannot be sent.
     pub(crate) fn keys(&self) -> Result<Keys> {
-        // Not by the parser of the command line, whose errors show what was typed.
-        let given = self.api_key.iter().map(|Secret(text)| text.trim().parse::<Key>());
+        let given = self.api_key.iter().map(|Key(text)| Key::checked(text));
         let given = given.collect::<std::result::Result<Vec<_>, _>>();
         let mut keys = given.map_err(|error| Error::new("--api-key").because(error))?;
         if let Some(path) = &self.api_key_file {
@@ -53,27 +52,12 @@ impl Access {
 /// The keys of a file.
 fn of_file(text: &str) -> std::result::Result<Vec<Key>, NoKey> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let keys = lines.map(Key::from_str).collect::<std::result::Result<Vec<_>, _>>()?;
+    let keys = lines.map(Key::checked).collect::<std::result::Result<Vec<_>, _>>()?;
     if keys.is_empty() { Err(NoKey) } else { Ok(keys) }
 }
 
-/// What was typed as a key; no text is refused here.
-#[derive(Clone)]
-pub(crate) struct Secret(String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-impl From<String> for Secret {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-/// A key as clients send it.
+/// A key as clients send it; as it was typed until it is [checked](Key::checked), because the command line's parser
+/// shows in its errors what it refuses.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Key(String);
 
@@ -95,10 +79,16 @@ impl fmt::Display for NoKey {
 
 impl std::error::Error for NoKey {}
 
-impl FromStr for Key {
-    type Err = NoKey;
+impl From<String> for Key {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
 
-    fn from_str(text: &str) -> std::result::Result<Self, NoKey> {
+impl Key {
+    /// The text without white space around it, if that can be sent.
+    fn checked(text: impl AsRef<str>) -> std::result::Result<Self, NoKey> {
+        let text = text.as_ref().trim();
         let visible = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         if visible { Ok(Self(text.to_owned())) } else { Err(NoKey) }
     }
@@ -120,6 +110,6 @@ mod tests {
 
     #[test]
     fn an_empty_key_is_none() {
-        assert!("".parse::<Key>().is_err() && "a\tb".parse::<Key>().is_err());
+        assert!(Key::checked("").is_err() && Key::checked("a\tb").is_err());
     }
 }

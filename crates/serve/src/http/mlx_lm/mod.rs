@@ -45,11 +45,8 @@ impl From<ApiError> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = Json(envelope(&self.0)).into_response().into_body();
-        // Status and headers are those that the error has elsewhere.
-        let mut response = self.0.into_response();
-        *response.body_mut() = body;
-        response
+        let envelope = envelope(&self.0);
+        self.0.enveloped(envelope)
     }
 }
 
