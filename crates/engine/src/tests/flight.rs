@@ -3,6 +3,7 @@
 use super::{
     rig::{Answer, Rig, config, read, request},
     session::{Control, POISON, TOKEN_BYTES, Trouble, continuation},
+    structure::{Climb, bound},
 };
 use crate::{
     command::Command,
@@ -121,10 +122,11 @@ fn who_comes_is_let_in_after_the_last_token_is_read() {
 
 #[test]
 fn rows_that_the_host_looks_at_are_read_first() {
-    let looked_at: [fn(&mut Request); 3] = [
+    let looked_at: [fn(&mut Request); 4] = [
         |request| request.sampling.temperature = 0.7,
         |request| request.scoring = Scoring { answer: Some(1), prompt: None },
         |request| request.sampling.frequency.amount = 0.5,
+        |request| request.grammar = Some(Box::new(Climb::new(5, 9))),
     ];
     for change in looked_at {
         let mut rig = rig();
@@ -136,6 +138,32 @@ fn rows_that_the_host_looks_at_are_read_first() {
         let steps = ["0@0+3* 1@0+2*", "0@3+1* 1@2+1*", "0@4+1* 1@3+1*", "0@5+1*", "0@6~*"];
         assert_eq!(rig.steps(), steps.join("\n"));
         assert_eq!(read(&mut both[0]).tokens, continuation(&PROMPT, 5));
+        rig.assert_balanced();
+    }
+}
+
+/// What a grammar allows follows from the last token, whoever comes and goes after it.
+#[test]
+fn joins_and_leaves_make_no_mask_stale() {
+    let tied = || bound(request(&PROMPT, 12), Climb::new(5, 9));
+    let mut alone = rig_on(false, config());
+    let mut expected = alone.submit(tied());
+    alone.finish();
+    let expected = read(&mut expected);
+    assert_eq!((expected.outcome(), expected.tokens.len()), (&Outcome::End, 9));
+    for deferred in [false, true] {
+        let mut rig = rig_on(deferred, config());
+        // Somebody is in flight when it joins, and it sees others come and go at every length.
+        let mut others = vec![rig.submit(request(&[1, 2], 20))];
+        (0..3).for_each(|_| rig.turn());
+        let mut subscription = rig.submit(tied());
+        for first in 3..9 {
+            rig.turn();
+            others.push(rig.submit(request(&[first, 2], 1 + first as usize % 3)));
+        }
+        rig.finish();
+        assert_eq!(read(&mut subscription), expected, "deferred: {deferred}");
+        assert!(others.iter_mut().all(|other| read(other).outcome() == &Outcome::Length));
         rig.assert_balanced();
     }
 }
