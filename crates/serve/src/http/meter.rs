@@ -190,15 +190,35 @@ mod tests {
         }
     }
 
+    fn delta(tokens: &[u32]) -> Event {
+        Event::Delta { text: String::new(), tokens: tokens.to_vec(), scores: Vec::new() }
+    }
+
+    /// Else an answer has taken no time to write, or that of its prompt too.
+    #[test]
+    fn the_first_token_is_timed_when_it_comes() {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let mut meter = meter(&Recorder::new(), 1);
+        meter.see(0, &Event::Progress { done: 7, total: 7 });
+        meter.see(0, &delta(&[]));
+        assert!(meter.rows[0].started.is_some() && meter.rows[0].first.is_none());
+        std::thread::sleep(PAUSE);
+        let before = Instant::now();
+        meter.see(0, &delta(&[1]));
+        let first = meter.rows[0].first.expect("a token has come");
+        assert!(before <= first && first <= Instant::now());
+        std::thread::sleep(PAUSE);
+        meter.see(0, &delta(&[2, 3]));
+        meter.see(0, &finished(Outcome::End));
+        let Row { first: kept, last, .. } = meter.rows[0];
+        assert_eq!(kept, Some(first));
+        assert!(last.is_some_and(|last| last - first >= PAUSE));
+    }
+
     #[test]
     fn times_are_those_between_what_comes() {
         let recorder = Recorder::new();
         let mut meter = meter(&recorder, 1);
-        let delta = |tokens: &[u32]| Event::Delta {
-            text: String::new(),
-            tokens: tokens.to_vec(),
-            scores: Vec::new(),
-        };
         meter.see(0, &Event::Progress { done: 0, total: 7 });
         meter.see(0, &Event::Progress { done: 7, total: 7 });
         meter.see(0, &delta(&[1]));
