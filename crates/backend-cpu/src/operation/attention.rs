@@ -28,7 +28,7 @@
 //!
 //! A [`mod@unit`] is some queries of one row with one key head: its `queries * group` vectors share each load
 //! of keys and values. Where there are too few units for the threads, a unit's segments are cut into
-//! stretches, which leave each segment's `(m, l, o)` behind; those are then taken in order.
+//! stretches, which leave each segment's `(m, l, o)` behind; who ends the unit's last stretch takes them in order.
 
 pub(crate) mod append;
 mod block;
@@ -51,6 +51,7 @@ use plane::{Source, Stored};
 use query::Queries;
 use state::{Finish, Slot, Take};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tandem_contracts::tensor::{Attend, Result, RowSpan, Tensor, shape};
 use unit::{Plan, Stretch, Unit};
 
@@ -95,6 +96,13 @@ pub(crate) fn attend(
     Ok(device.finish(draft))
 }
 
+/// What stretches of units that were cut leave behind.
+struct Left<'a> {
+    slots: Disjoint<'a, f32>,
+    /// Stretches of each unit that have not ended.
+    open: Vec<AtomicUsize>,
+}
+
 /// What a thread works with.
 struct Desk<'a> {
     /// See [`unit::Extents::working`]; the contents are arbitrary.
@@ -117,18 +125,13 @@ struct Call<'a> {
 impl Call<'_> {
     fn run<T: Real>(&self, device: &CpuDevice, draft: &mut Draft) -> Result<()> {
         let out = Disjoint::new(draft.elements::<T>());
-        let (slots, joined) = (self.plan.slots(), self.plan.joined());
-        let most = joined.map(|stretches| self.units[stretches[0].unit].extents().slot()).max();
-        let bytes = (slots + most.unwrap_or(0)) * size_of::<f32>();
-        let mut left = device.memory.take(bytes).map_err(|error| no_memory("attend", error))?;
-        let cells = Disjoint::new(left.of_mut::<f32>());
+        let bytes = self.plan.slots() * size_of::<f32>();
+        let mut slots = device.memory.take(bytes).map_err(|error| no_memory("attend", error))?;
+        let open = self.plan.pieces().iter().map(|pieces| AtomicUsize::new(pieces.len())).collect();
+        let left = Left { slots: Disjoint::new(slots.of_mut()), open };
         device.pool.run(self.plan.stretches().len(), |part, scratch| {
-            self.stretch(&self.plan.stretches()[part], cells, out, scratch);
+            self.stretch(&self.plan.stretches()[part], &left, out, scratch);
         });
-        let (left, space) = left.of_mut::<f32>().split_at_mut(slots);
-        for stretches in self.plan.joined() {
-            self.join(stretches, (left, space), out);
-        }
         Ok(())
     }
 
@@ -136,7 +139,7 @@ impl Call<'_> {
     fn stretch<T: Real>(
         &self,
         stretch: &Stretch,
-        left: Disjoint<'_, f32>,
+        left: &Left<'_>,
         out: Disjoint<'_, T>,
         scratch: &mut Scratch,
     ) {
@@ -148,10 +151,14 @@ impl Call<'_> {
         let mut segments = stretch.segments.clone();
         if let Some(slots) = &stretch.slots {
             // SAFETY: the plan gives each stretch its own slots.
-            let slots = unsafe { left.range(slots.clone()) };
+            let slots = unsafe { left.slots.range(slots.clone()) };
             for slot in slots.chunks_exact_mut(extents.slot()) {
                 self.segment(unit, segments.clone(), slot, &mut desk);
                 segments.next();
+            }
+            // Acquires what the others released.
+            if left.open[stretch.unit].fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.join(stretch.unit, left, own, out);
             }
             return;
         }
@@ -165,18 +172,16 @@ impl Call<'_> {
         self.finish(unit, whole, out);
     }
 
-    /// Takes what a unit's stretches left, in order; `space` is as large as a slot.
-    fn join<T: Real>(
-        &self,
-        stretches: &[Stretch],
-        (left, space): (&mut [f32], &mut [f32]),
-        out: Disjoint<'_, T>,
-    ) {
-        let unit = &self.units[stretches[0].unit];
+    /// Takes what a unit's stretches left, in order, when all of them have ended; `space` is as large as a slot.
+    fn join<T: Real>(&self, unit: usize, left: &Left<'_>, space: &mut [f32], out: Disjoint<'_, T>) {
+        let stretches = &self.plan.stretches()[self.plan.pieces()[unit].clone()];
+        let unit = &self.units[unit];
         let extents = unit.extents();
         let mut whole = self.begin(unit, space);
         for slots in stretches.iter().filter_map(|stretch| stretch.slots.clone()) {
-            for segment in left[slots].chunks_exact_mut(extents.slot()) {
+            // SAFETY: the slots are the unit's own, and nobody else is at the unit any more.
+            let slots = unsafe { left.slots.range(slots) };
+            for segment in slots.chunks_exact_mut(extents.slot()) {
                 dispatch(self.isa, Take { whole: &mut whole, segment: Slot::of(segment, extents) });
             }
         }

@@ -226,6 +226,8 @@ pub(super) struct Stretch {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     stretches: Vec<Stretch>,
+    /// Which of them each unit was cut into.
+    pieces: Vec<Range<usize>>,
     slots: usize,
 }
 
@@ -237,7 +239,11 @@ impl Plan {
     pub(super) fn new(units: &[Unit<'_>], threads: usize) -> Self {
         let total: usize = units.iter().map(Unit::cost).sum();
         let share = if threads == 1 { usize::MAX } else { total.div_ceil(PARTS * threads) };
-        let mut plan = Self { stretches: Vec::with_capacity(units.len().max(PARTS * threads)), slots: 0 };
+        let mut plan = Self {
+            stretches: Vec::with_capacity(units.len().max(PARTS * threads)),
+            pieces: Vec::with_capacity(units.len()),
+            slots: 0,
+        };
         for (index, unit) in units.iter().enumerate() {
             let segments = unit.segments();
             let most = (share / unit.vectors().max(1)).max(1);
@@ -248,6 +254,7 @@ impl Plan {
                 let slots = (pieces > 1).then(|| plan.lay(own.len() * unit.extents().slot()));
                 plan.stretches.push(Stretch { unit: index, segments: own, slots });
             }
+            plan.pieces.push(plan.stretches.len() - pieces..plan.stretches.len());
         }
         plan
     }
@@ -268,8 +275,8 @@ impl Plan {
         self.slots
     }
 
-    /// The stretches of each unit that was cut.
-    pub(super) fn joined(&self) -> impl Iterator<Item = &[Stretch]> {
-        self.stretches.chunk_by(|a, b| a.unit == b.unit).filter(|stretches| stretches.len() > 1)
+    /// The stretches of each unit.
+    pub(super) fn pieces(&self) -> &[Range<usize>] {
+        &self.pieces
     }
 }
