@@ -7,26 +7,30 @@ mod walk;
 
 pub(crate) use walk::Walk;
 
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
+
+/// One number for each axis; those of four axes, which is what models have, need no memory of their own.
+pub(crate) type Axes = SmallVec<[usize; 4]>;
 
 /// Shape, strides and offset, all counted in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    shape: Vec<usize>,
-    strides: Vec<usize>,
+    shape: Axes,
+    strides: Axes,
     offset: usize,
     contiguous: bool,
 }
 
 impl Layout {
     /// Row-major from the buffer's element `offset` on.
-    pub(crate) fn contiguous(shape: impl Into<Vec<usize>>, offset: usize) -> Self {
+    pub(crate) fn contiguous(shape: impl Into<Axes>, offset: usize) -> Self {
         let shape = shape.into();
         let strides = row_major(&shape);
         Self { shape, strides, offset, contiguous: true }
     }
 
-    fn strided(shape: Vec<usize>, strides: Vec<usize>, offset: usize) -> Self {
+    fn strided(shape: Axes, strides: Axes, offset: usize) -> Self {
         let contiguous = is_row_major(&shape, &strides);
         Self { shape, strides, offset, contiguous }
     }
@@ -74,7 +78,7 @@ impl Layout {
 
     /// Axis `i` of the result is axis `axes[i]`; `axes` is a permutation.
     pub(crate) fn transpose(&self, axes: &[usize]) -> Self {
-        let pick = |of: &[usize]| -> Vec<usize> { axes.iter().map(|&axis| of[axis]).collect() };
+        let pick = |of: &[usize]| -> Axes { axes.iter().map(|&axis| of[axis]).collect() };
         Self::strided(pick(&self.shape), pick(&self.strides), self.offset)
     }
 
@@ -84,7 +88,7 @@ impl Layout {
     }
 
     /// Strides of this layout broadcast to `shape`.
-    pub(crate) fn strides_for(&self, shape: &[usize]) -> Vec<usize> {
+    pub(crate) fn strides_for(&self, shape: &[usize]) -> Axes {
         let added = shape.len() - self.shape.len();
         let own = self.shape.iter().zip(&self.strides).zip(&shape[added..]);
         let own = own.map(|((&extent, &stride), &wanted)| if extent == wanted { stride } else { 0 });
@@ -93,7 +97,7 @@ impl Layout {
 
     /// Cuts a box out; the ranges lie inside.
     pub(crate) fn slice(&self, ranges: &[Range<usize>]) -> Self {
-        let shape: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
+        let shape: Axes = ranges.iter().map(ExactSizeIterator::len).collect();
         let empty = shape.contains(&0);
         let starts = ranges.iter().zip(&self.strides).map(|(range, stride)| range.start * stride);
         // An empty box may begin at the end of an axis, outside the buffer.
@@ -121,8 +125,8 @@ impl Layout {
 }
 
 /// Strides of a row-major layout.
-fn row_major(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+fn row_major(shape: &[usize]) -> Axes {
+    let mut strides: Axes = smallvec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
@@ -145,10 +149,10 @@ fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
 
 /// Strides for the same elements under another shape, if there are any: each run of axes that holds as many
 /// elements on both sides must have one stride.
-fn restride(old: &[usize], strides: &[usize], new: &[usize]) -> Option<Vec<usize>> {
-    let axes: Vec<(usize, usize)> =
+fn restride(old: &[usize], strides: &[usize], new: &[usize]) -> Option<Axes> {
+    let axes: SmallVec<[(usize, usize); 4]> =
         old.iter().copied().zip(strides.iter().copied()).filter(|axis| axis.0 != 1).collect();
-    let mut result = vec![0; new.len()];
+    let mut result: Axes = smallvec![0; new.len()];
     let (mut from, mut to) = (0, 0);
     while from < axes.len() && to < new.len() {
         let (mut from_end, mut to_end) = (from + 1, to + 1);

@@ -9,7 +9,7 @@
 //! that stay the same go through prepared weights instead, which are packed once.
 
 use crate::device::{CpuDevice, no_memory};
-use crate::layout::Walk;
+use crate::layout::{Axes, Walk};
 use crate::memory::Block;
 use crate::number::{Number, with_real};
 use crate::pool::Disjoint;
@@ -79,7 +79,7 @@ impl Space {
 /// One operand: its matrices' strides, and those of the axes before, broadcast.
 struct Operand<'a> {
     value: &'a Value,
-    batch: Vec<usize>,
+    batch: Axes,
     row: usize,
     column: usize,
 }
