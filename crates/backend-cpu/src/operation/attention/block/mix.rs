@@ -164,6 +164,8 @@ impl<R: Rows> Values<R> {
         for (weights, line) in weights.iter_mut().zip(lines) {
             *weights = &line[self.first..][..self.rows.count()];
         }
+        // By index, so that all sums stay in registers: iterators over them left half of the sums in memory.
+        #[allow(clippy::needless_range_loop, reason = "see above")]
         for place in 0..self.rows.count() {
             if column == 0 {
                 self.soon.ask(simd, self.first + place);
@@ -180,10 +182,10 @@ impl<R: Rows> Values<R> {
                     *value = unsafe { self.rows.vector(simd, place, column / LANES + d) };
                 }
             }
-            for (sums, weights) in sums.iter_mut().zip(&weights) {
-                let weight = simd.splat(weights[place]);
-                for (sum, &value) in sums.iter_mut().zip(&values) {
-                    *sum = simd.fma(weight, value, *sum);
+            for q in 0..Q {
+                let weight = simd.splat(weights[q][place]);
+                for d in 0..D {
+                    sums[q][d] = simd.fma(weight, values[d], sums[q][d]);
                 }
             }
         }
