@@ -3,23 +3,62 @@
 use crate::device::spread;
 use crate::layout::Walk;
 use crate::memory::Element;
-use crate::number::{convert, with_number, with_size};
+use crate::number::{Real, convert, with_number, with_real, with_size};
 use crate::pool::{Disjoint, Pool};
+use crate::simd::{Kernel, LANES, Simd, dispatch};
 use crate::value::{Draft, Value};
 
 /// Copies the elements of `x` to a contiguous draft of the same shape and dtype.
 pub(crate) fn gather(pool: &Pool, x: &Value, draft: &mut Draft) {
-    with_size!(x.dtype, T => map(pool, x, draft, |element: T| element));
+    with_size!(x.dtype, T => map(pool, x, draft, |x: T| x, |from, to| to.copy_from_slice(from)));
 }
 
 /// Converts the elements of `x` to those of a contiguous draft of the same shape.
 pub(crate) fn cast(pool: &Pool, x: &Value, draft: &mut Draft) {
-    with_number!(x.dtype, A => with_number!(draft.dtype, B => map(pool, x, draft, convert::<A, B>)));
+    if x.dtype.is_float() && draft.dtype.is_float() {
+        let isa = pool.isa();
+        return with_real!(x.dtype, A => with_real!(draft.dtype, B => {
+            map(pool, x, draft, convert::<A, B>, |from, to| dispatch(isa, Cast { from, to }));
+        }));
+    }
+    with_number!(x.dtype, A => with_number!(draft.dtype, B => {
+        map(pool, x, draft, convert::<A, B>, |from, to| {
+            to.iter_mut().zip(from).for_each(|(to, &x)| *to = convert(x));
+        });
+    }));
 }
 
-/// Fills a contiguous draft with `function` of each element of `x`, in row-major order. Both have one shape,
-/// and their dtypes are those of the types given.
-fn map<A: Element, B: Element>(pool: &Pool, x: &Value, draft: &mut Draft, function: impl Fn(A) -> B + Sync) {
+/// Rounds floats to others.
+pub(crate) struct Cast<'a, A, B> {
+    pub(crate) from: &'a [A],
+    pub(crate) to: &'a mut [B],
+}
+
+impl<A: Real, B: Real> Kernel for Cast<'_, A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (vectors, rest) = self.from.as_chunks::<LANES>();
+        let (to, to_rest) = self.to.as_chunks_mut::<LANES>();
+        for (from, to) in vectors.iter().zip(to) {
+            B::store(simd, to, A::load(simd, from));
+        }
+        if !rest.is_empty() {
+            B::store_part(simd, to_rest, A::load_part(simd, rest));
+        }
+    }
+}
+
+/// Fills a contiguous draft with `function` of each element of `x`, in row-major order; `line` does the same with elements
+/// that follow each other. Both have one shape, and their dtypes are those of the types given.
+fn map<A: Element, B: Element>(
+    pool: &Pool,
+    x: &Value,
+    draft: &mut Draft,
+    function: impl Fn(A) -> B + Sync,
+    line: impl Fn(&[A], &mut [B]) + Sync,
+) {
     let from = x.read::<A>();
     let walk = Walk::new(x.layout.shape(), [x.layout.strides()]);
     let count = walk.inner().count;
@@ -28,7 +67,7 @@ fn map<A: Element, B: Element>(pool: &Pool, x: &Value, draft: &mut Draft, functi
         spread(pool, count, 1, |range| {
             // SAFETY: the parts' ranges do not overlap.
             let to = unsafe { to.range(range.clone()) };
-            to.iter_mut().zip(&from[range]).for_each(|(to, &x)| *to = function(x));
+            line(&from[range], to);
         });
         return;
     }
@@ -39,7 +78,7 @@ fn map<A: Element, B: Element>(pool: &Pool, x: &Value, draft: &mut Draft, functi
             let to = to.next().unwrap_or_default();
             match inner.strides[0] {
                 0 => to.fill(function(from[start])),
-                1 => to.iter_mut().zip(&from[start..start + count]).for_each(|(to, &x)| *to = function(x)),
+                1 => line(&from[start..start + count], to),
                 step => {
                     let from = from[start..].iter().step_by(step);
                     to.iter_mut().zip(from).for_each(|(to, &x)| *to = function(x));

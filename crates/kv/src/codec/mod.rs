@@ -103,7 +103,9 @@ fn check_input(operation: &'static str, x: &Tensor, width: usize) -> Result<()> 
 /// Checks that fields are those of a format.
 fn check_fields(format: Format, width: usize, fields: &[Tensor]) -> Result<()> {
     let needed = format.fields(width)?;
-    let leading = |field: &Tensor| field.shape().split_last().map(|(_, leading)| leading.to_vec());
+    fn leading(field: &Tensor) -> Option<&[usize]> {
+        field.shape().split_last().map(|(_, leading)| leading)
+    }
     let fits = needed.len() == fields.len()
         && needed.iter().zip(fields).all(|(needed, field)| {
             needed.dtype == field.dtype()

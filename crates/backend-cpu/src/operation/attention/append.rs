@@ -2,8 +2,9 @@
 
 use crate::device::CpuDevice;
 use crate::memory::Element;
-use crate::number::{Real, with_real, with_size};
-use crate::simd::{Kernel, LANES, Simd, dispatch};
+use crate::number::{with_real, with_size};
+use crate::operation::copy::Cast;
+use crate::simd::dispatch;
 use crate::value::{Draft, Value};
 use tandem_contracts::tensor::{KvWrite, Result, Tensor, shape};
 
@@ -51,28 +52,6 @@ fn rows<A: Element, B: Element>(
                     copy(&from[start..start + piece], &mut to[place..place + piece]);
                 }
             }
-        }
-    }
-}
-
-/// Rounds floats to others.
-struct Cast<'a, A, B> {
-    from: &'a [A],
-    to: &'a mut [B],
-}
-
-impl<A: Real, B: Real> Kernel for Cast<'_, A, B> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let (vectors, rest) = self.from.as_chunks::<LANES>();
-        let (to, to_rest) = self.to.as_chunks_mut::<LANES>();
-        for (from, to) in vectors.iter().zip(to) {
-            B::store(simd, to, A::load(simd, from));
-        }
-        if !rest.is_empty() {
-            B::store_part(simd, to_rest, A::load_part(simd, rest));
         }
     }
 }
