@@ -21,6 +21,7 @@ mod output;
 mod part;
 mod plan;
 mod quantised;
+mod row;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ use error::check_length;
 pub use error::{ErrorKind, ProductError};
 use exact::Exact;
 use fast::Fast;
-use format::{Format, LANES};
+use format::Format;
 pub use gather::Route;
 use output::Output;
 pub use part::{Part, Values, Weight};
@@ -192,25 +193,6 @@ impl Prepared {
             Ok(quantised)
         };
         self.groups().into_iter().map(quantise).collect()
-    }
-
-    /// The weights of one output of the first expert, dequantised: `out[K]`.
-    ///
-    /// # Errors
-    ///
-    /// No such row; a slice of the wrong length.
-    pub fn row(&self, row: usize, out: &mut [f32]) -> Result<(), ProductError> {
-        check_length("row", self.width, out.len())?;
-        let within = |segment: &&Segment| (segment.first..segment.first + segment.rows).contains(&row);
-        let Some(segment) = self.segments.iter().find(within) else {
-            return Err(ErrorKind::Index { what: "row", index: row, count: self.rows }.into());
-        };
-        let (tile, lane) = ((row - segment.first) / LANES, (row - segment.first) % LANES);
-        let tile = &segment.expert(0)[tile * segment.tile_bytes..][..segment.tile_bytes];
-        for (input, weight) in out.iter_mut().enumerate() {
-            *weight = segment.format.weight(tile, lane, input);
-        }
-        Ok(())
     }
 
     /// Computes batches whose rows of the output do not overlap and cover it.

@@ -214,9 +214,8 @@ pub(crate) fn embed(device: &CpuDevice, weight: &Linear, ids: &Tensor) -> Result
     let shape = shape::embed(weight, ids)?;
     let ids = super::index::checked(device, "embed", ids, prepared.rows())?;
     let mut draft = device.fresh("embed", Dtype::F32, &shape)?;
-    let rows = draft.elements::<f32>().chunks_exact_mut(shape[1].max(1));
-    for (id, row) in ids.slice::<i32>().unwrap_or_default().iter().zip(rows) {
-        prepared.row(*id as usize, row).map_err(|error| failed("embed", error))?;
-    }
+    let rows: Vec<usize> = ids.slice::<i32>().unwrap_or_default().iter().map(|&id| id as usize).collect();
+    let looked_up = prepared.look_up(&device.pool, &rows, draft.elements());
+    looked_up.map_err(|error| failed("embed", error))?;
     Ok(device.finish(draft))
 }

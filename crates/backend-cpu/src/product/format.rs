@@ -131,19 +131,6 @@ impl Format {
             Self::Dense(number) => (width * LANES * number.bytes()).next_multiple_of(64),
         }
     }
-
-    /// The weight of one row and input of a tile, rounded once: `fma(scale, code, bias)`.
-    pub(super) fn weight(self, tile: &[u8], lane: usize, input: usize) -> f32 {
-        match self {
-            Self::Affine(affine) => {
-                let block = &tile[input / affine.group * affine.block_bytes()..];
-                let code = f32::from(affine.code(block, lane, input % affine.group));
-                let (scales, biases) = block[affine.code_bytes()..].split_at(affine.scale_bytes());
-                affine.number.read(scales, lane).mul_add(code, affine.number.read(biases, lane))
-            }
-            Self::Dense(number) => number.read(tile, input * LANES + lane),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -166,15 +166,18 @@ proptest! {
             Matrix::random(kind, 1, rows, 128, seed),
             Matrix::random(Kind::Dense(naive::Number::F32), 1, 3, 128, seed),
         ]);
-        let mut out = vec![0.0; 128];
-        for row in 0..rows + 3 {
-            case.prepared.row(row, &mut out).unwrap();
-            let expected = if row < rows {
-                case.matrices[0].row(row)
-            } else {
-                case.matrices[1].row(row - rows)
-            };
-            assert_same(&out, &expected, "row");
+        let all: Vec<usize> = (0..rows + 3).rev().collect();
+        for isa in Isa::available() {
+            let mut out = vec![0.0; 128 * (rows + 3)];
+            case.prepared.look_up(&pool(2, isa), &all, &mut out).unwrap();
+            for (&row, out) in all.iter().zip(out.chunks_exact(128)) {
+                let expected = if row < rows {
+                    case.matrices[0].row(row)
+                } else {
+                    case.matrices[1].row(row - rows)
+                };
+                assert_same(out, &expected, "row");
+            }
         }
     }
 }
@@ -291,8 +294,11 @@ fn wrong_shapes_are_refused() {
     let mut out = [0.0; 10];
     assert_eq!(message(prepared.exact(&pool, &x, 1, &mut out)), "activations must have 64 elements: 128");
     assert_eq!(message(prepared.fast(&pool, &x, 2, &mut out[1..])), "output must have 10 elements: 9");
-    assert_eq!(message(prepared.row(5, &mut [0.0; 64])), "there are 5 rows, no such row: 5");
-    assert_eq!(message(prepared.row(1, &mut [0.0; 63])), "row must have 64 elements: 63");
+    assert_eq!(
+        message(prepared.look_up(&pool, &[4, 5], &mut [0.0; 128])),
+        "there are 5 rows, no such row: 5"
+    );
+    assert_eq!(message(prepared.look_up(&pool, &[1], &mut [0.0; 63])), "rows must have 64 elements: 63");
     let mut route =
         |row, expert| message(prepared.gather_fast(&pool, &x, &[Route { row, expert }], &mut out[..5]));
     assert_eq!(route(2, 0), "there are 2 rows, no such row: 2");
