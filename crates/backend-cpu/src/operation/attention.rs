@@ -53,7 +53,7 @@ use state::{Finish, Slot, Take};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tandem_contracts::tensor::{Attend, Result, RowSpan, Tensor, shape};
-use unit::{Plan, Stretch, Unit};
+use unit::{Plan, Unit};
 
 /// Blocks of a segment.
 const SEGMENT: usize = 4;
@@ -109,6 +109,8 @@ struct Desk<'a> {
     working: &'a mut [f32],
     /// Weights that come next.
     cursor: &'a mut Cursor,
+    /// A block that is read after what is at hand.
+    after: Option<(&'a Unit<'a>, usize)>,
 }
 
 /// Everything that the parts of a call share.
@@ -130,24 +132,24 @@ impl Call<'_> {
         let open = self.plan.pieces().iter().map(|pieces| AtomicUsize::new(pieces.len())).collect();
         let left = Left { slots: Disjoint::new(slots.of_mut()), open };
         device.pool.run(self.plan.stretches().len(), |part, scratch| {
-            self.stretch(&self.plan.stretches()[part], &left, out, scratch);
+            self.stretch(part, &left, out, scratch);
         });
         Ok(())
     }
 
     /// Some segments of a unit: all of them give its results, others leave what they saw.
-    fn stretch<T: Real>(
-        &self,
-        stretch: &Stretch,
-        left: &Left<'_>,
-        out: Disjoint<'_, T>,
-        scratch: &mut Scratch,
-    ) {
+    fn stretch<T: Real>(&self, part: usize, left: &Left<'_>, out: Disjoint<'_, T>, scratch: &mut Scratch) {
+        let stretch = &self.plan.stretches()[part];
         let unit = &self.units[stretch.unit];
         let extents = unit.extents();
         let (space, cursor) = scratch.lend_with_cursor::<f32>(extents.working() + 2 * extents.slot());
         let (working, own) = space.split_at_mut(extents.working());
-        let mut desk = Desk { working, cursor };
+        // The thread's next part, unless others were faster.
+        let after = self.plan.stretches().get(part + 1).map(|next| {
+            let unit = &self.units[next.unit];
+            (unit, unit.segment(next.segments.start).start)
+        });
+        let mut desk = Desk { working, cursor, after };
         let mut segments = stretch.segments.clone();
         if let Some(slots) = &stretch.slots {
             // SAFETY: the plan gives each stretch its own slots.

@@ -18,7 +18,8 @@ use crate::simd::{Kernel, LANES, Simd, math};
 use integral::Side;
 use plane::Held;
 pub(super) use plane::staged;
-use rows::{BYTES_BESIDE, Soon};
+use rows::BYTES_BESIDE;
+pub(super) use rows::Soon;
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
 
@@ -50,20 +51,17 @@ impl Kernel for Task<'_, '_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let unit = self.unit;
-        let Desk { working, cursor } = self.desk;
+        let &mut Desk { ref mut working, ref mut cursor, after } = self.desk;
         let (mixed, rest) = working.split_at_mut(CHUNK * unit.values.padded());
         let (staged, turned) = rest.split_at_mut(rest.len() - panel_space(unit));
         for block in self.blocks {
             let beside = [cursor.next(BYTES_BESIDE), cursor.next(BYTES_BESIDE)];
-            let mut view = View::new(simd, unit, block, (staged, beside));
+            let next = if block + 1 < self.until { Some((unit, block + 1)) } else { after };
+            let mut view = View::new(simd, unit, block, (staged, Ahead::new(next, beside)));
             // With few registers the partial sums would not stay in them.
             if S::WIDE && !turned.is_empty() {
                 view.panel = Some(panel::turn(simd, &view, turned));
             }
-            if block + 1 < self.until {
-                view.soon = view.next_keys();
-            }
-            view.soon = view.soon.beside(beside[0]);
             for first in (0..unit.vectors()).step_by(CHUNK) {
                 let chunk = Chunk::new(unit, self.queries, block, first);
                 if chunk.union().is_empty() {
@@ -85,10 +83,30 @@ struct View<'a> {
     values: Held<'a>,
     /// The keys once more, turned; see [`panel`].
     panel: Option<&'a [f32]>,
-    /// Keys of the block after this one, by place.
+    /// Keys of the next block, by place.
     soon: Soon,
     /// Weights to ask for with the values.
     beside: Fetch,
+}
+
+/// What is read after a block: the next one, and weights.
+#[derive(Clone, Copy)]
+struct Ahead {
+    keys: Soon,
+    values: Soon,
+    beside: Fetch,
+}
+
+impl Ahead {
+    /// Of the next block of some unit, with weights beside its keys and beside values.
+    #[inline(always)]
+    fn new(next: Option<(&Unit<'_>, usize)>, [first, second]: [Fetch; 2]) -> Self {
+        let [keys, values] = match next {
+            Some((unit, block)) => [unit.keys, unit.values].map(|source| unit.soon(source, block)),
+            None => [Soon::NONE; 2],
+        };
+        Self { keys: keys.beside(first), values: values.beside(second), beside: second }
+    }
 }
 
 /// Floats that a unit's turned keys take: none if turning them would not pay.
@@ -107,26 +125,17 @@ impl<'a> View<'a> {
         simd: S,
         unit: &'a Unit<'a>,
         block: usize,
-        (space, beside): (&'a mut [f32], [Fetch; 2]),
+        (space, ahead): (&'a mut [f32], Ahead),
     ) -> Self {
         let (for_keys, for_values) = space.split_at_mut(staged(unit, unit.keys));
         Self {
             unit,
             block,
-            keys: Held::new(simd, unit, (unit.keys, Side::Keys), (block, for_keys), beside[0]),
-            values: Held::new(simd, unit, (unit.values, Side::Values), (block, for_values), beside[1]),
+            keys: Held::new(simd, unit, (unit.keys, Side::Keys), (block, for_keys), ahead.keys),
+            values: Held::new(simd, unit, (unit.values, Side::Values), (block, for_values), ahead.values),
             panel: None,
-            soon: Soon::NONE,
-            beside: beside[1],
-        }
-    }
-
-    /// Keys of the next block, as far as they follow each other.
-    #[inline(always)]
-    fn next_keys(&self) -> Soon {
-        match self.unit.stripes(self.block + 1).next() {
-            Some(stripe) => self.keys.soon(self.unit, &stripe, stripe.places.start),
-            None => Soon::NONE,
+            soon: ahead.keys,
+            beside: ahead.beside,
         }
     }
 }

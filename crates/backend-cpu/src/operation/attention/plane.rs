@@ -5,6 +5,7 @@
 
 pub(super) mod code;
 
+use super::block::Soon;
 use crate::device::CpuDevice;
 use crate::number::Real;
 use crate::simd::{LANES, Simd};
@@ -125,6 +126,18 @@ impl<'a> Source<'a> {
     /// Where a vector begins.
     pub(super) fn start(&self, place: Place) -> usize {
         place.at(self.strides)
+    }
+
+    /// Vectors from one on, to be asked for.
+    #[inline(always)]
+    pub(super) fn soon(&self, first: Place) -> Soon {
+        let start = self.start(first);
+        match &self.held {
+            Held::F32(from) => Soon::new(&from[start..], self.step(), self.width),
+            Held::F16(from) => Soon::new(&from[start..], self.step(), self.width),
+            Held::Bf16(from) => Soon::new(&from[start..], self.step(), self.width),
+            Held::Codes(codes) => Soon::new(&codes.bytes[start..], self.step(), self.width * codes.bits / 8),
+        }
     }
 
     /// From one column to the next.

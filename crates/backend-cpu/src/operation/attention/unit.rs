@@ -1,7 +1,7 @@
 //! What is computed together, and how it is cut into parts for threads.
 
 use super::SEGMENT;
-use super::block::{CHUNK, panel_space, staged};
+use super::block::{CHUNK, Soon, panel_space, staged};
 use super::plane::{Place, Source};
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
@@ -188,6 +188,15 @@ impl Unit<'_> {
     #[inline(always)]
     pub(super) fn place(&self, stripe: &Stripe, column: usize) -> Place {
         Place { row: stripe.row, head: self.shared, column: stripe.column + column }
+    }
+
+    /// A block of keys or values, as far as its places follow each other, to be asked for before it is read.
+    #[inline(always)]
+    pub(super) fn soon(&self, source: &Source<'_>, block: usize) -> Soon {
+        match self.stripes(block).next() {
+            Some(stripe) => source.soon(self.place(&stripe, 0)),
+            None => Soon::NONE,
+        }
     }
 
     pub(super) fn extents(&self) -> Extents {

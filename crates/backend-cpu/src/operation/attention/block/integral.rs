@@ -16,7 +16,6 @@ use super::super::plane::code::Codes;
 use super::super::unit::Unit;
 use super::rows::Soon;
 use crate::memory::bytes_mut;
-use crate::pool::ahead::Fetch;
 use crate::simd::{LANES, LINE, Simd};
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
@@ -71,13 +70,13 @@ impl<'a> Integral<'a> {
             Side::Values => rows.weave(simd, words),
         }
         let factors = stage(simd, unit, codes, block, factors);
-        Self { codes, words, factors, columns, soon: next(unit, (source, codes), block) }
+        Self { codes, words, factors, columns, soon: Soon::NONE }
     }
 
-    /// With weights to ask for beside the next block.
+    /// With what is to be asked for meanwhile.
     #[inline(always)]
-    pub(super) fn beside(self, weights: Fetch) -> Self {
-        Self { soon: self.soon.beside(weights), ..self }
+    pub(super) fn before(self, soon: Soon) -> Self {
+        Self { soon, ..self }
     }
 
     /// Asks for codes of the next block at several places while a first chunk of vectors works, so that memory does too.
@@ -95,18 +94,6 @@ impl<'a> Integral<'a> {
     fn factors(&self, group: usize) -> [&[[f32; LANES]]; 2] {
         let groups = self.factors.len() / (2 * BLOCK);
         [0, 1].map(|factor| self.factors[(factor * groups + group) * BLOCK..][..BLOCK].as_chunks().0)
-    }
-}
-
-/// The codes of the next block, as far as they follow each other.
-#[inline(always)]
-fn next(unit: &Unit<'_>, (source, codes): (&Source<'_>, &Codes<'_>), block: usize) -> Soon {
-    match unit.stripes(block + 1).next() {
-        Some(stripe) => {
-            let from = &codes.bytes[source.start(unit.place(&stripe, 0))..];
-            Soon::new(from, source.step(), source.width * codes.bits / 8)
-        }
-        None => Soon::NONE,
     }
 }
 

@@ -10,7 +10,6 @@ use super::integral::{self, Integral, Side};
 use super::rows::{FloatRows, Rows, Soon};
 use super::{CHUNK, MANY};
 use crate::number::Real;
-use crate::pool::ahead::Fetch;
 use crate::simd::{Kernel, LANES, Simd};
 use half::{bf16, f16};
 use std::marker::PhantomData;
@@ -71,11 +70,11 @@ impl<'a> Held<'a> {
         unit: &Unit<'_>,
         (source, side): (&'a Source<'a>, Side),
         (block, space): (usize, &'a mut [f32]),
-        beside: Fetch,
+        soon: Soon,
     ) -> Self {
         if let Some(codes) = source.integral() {
             let integral = Integral::new(simd, unit, (source, codes), (block, space), side);
-            return Self::Integral(integral.beside(beside));
+            return Self::Integral(integral.before(soon));
         }
         match source.held {
             plane::Held::Codes(ref codes) => Self::coded(simd, unit, (source, codes), (block, space)),

@@ -79,7 +79,7 @@ impl<T: Real> Rows for FloatRows<'_, T> {
 
 /// Rows that will be read soon. Each is asked for when its like is read, so that memory works while the core does.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Soon {
+pub(in crate::operation::attention) struct Soon {
     start: *const u8,
     /// In bytes.
     step: usize,
@@ -96,11 +96,12 @@ pub(super) const BYTES_BESIDE: usize = BESIDE * LINE * BLOCK;
 
 impl Soon {
     /// Nothing.
-    pub(super) const NONE: Self = Self { start: std::ptr::null(), step: 0, lines: 0, beside: Fetch::NONE };
+    pub(in crate::operation::attention) const NONE: Self =
+        Self { start: std::ptr::null(), step: 0, lines: 0, beside: Fetch::NONE };
 
     /// Rows of `width` elements at even steps from the first element on. There may be fewer than are asked for.
     #[inline(always)]
-    pub(super) fn new<T>(elements: &[T], step: usize, width: usize) -> Self {
+    pub(in crate::operation::attention) fn new<T>(elements: &[T], step: usize, width: usize) -> Self {
         let lines = (width * size_of::<T>()).div_ceil(LINE);
         Self { start: elements.as_ptr().cast(), step: step * size_of::<T>(), lines, beside: Fetch::NONE }
     }
