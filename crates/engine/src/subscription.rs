@@ -32,9 +32,21 @@ struct Pending {
     /// Events that the consumer has taken.
     reads: u64,
     waker: Option<Waker>,
+    /// Whether the consumer is a thread that sleeps.
+    asleep: bool,
+}
+
+/// Who waits to be told.
+struct Waiting {
+    waker: Option<Waker>,
+    asleep: bool,
 }
 
 impl Pending {
+    fn waiting(&mut self) -> Waiting {
+        Waiting { waker: self.waker.take(), asleep: self.asleep }
+    }
+
     fn is_empty(&self) -> bool {
         self.progress.is_none() && self.prompt.is_empty() && self.delta.is_none() && self.finished.is_none()
     }
@@ -67,9 +79,12 @@ impl Queue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake(&self, waker: Option<Waker>) {
-        self.ready.notify_all();
-        if let Some(waker) = waker {
+    fn wake(&self, waiting: Waiting) {
+        // Telling nobody would cost the engine a call of the system for each token.
+        if waiting.asleep {
+            self.ready.notify_all();
+        }
+        if let Some(waker) = waiting.waker {
             waker.wake();
         }
     }
@@ -158,9 +173,9 @@ impl Publisher {
             self.unread_since = now;
         }
         change(&mut pending);
-        let waker = pending.waker.take();
+        let waiting = pending.waiting();
         drop(pending);
-        self.queue.wake(waker);
+        self.queue.wake(waiting);
         if now.saturating_sub(self.unread_since) >= self.idle_timeout {
             Reader::Idle
         } else {
@@ -176,9 +191,9 @@ impl Publisher {
         if !pending.closed {
             pending.finished = Some((outcome, self.usage));
         }
-        let waker = pending.waker.take();
+        let waiting = pending.waiting();
         drop(pending);
-        self.queue.wake(waker);
+        self.queue.wake(waiting);
     }
 }
 
@@ -212,7 +227,9 @@ impl Subscription {
             if event.is_some() || pending.ended {
                 return event;
             }
+            pending.asleep = true;
             pending = self.queue.ready.wait(pending).unwrap_or_else(PoisonError::into_inner);
+            pending.asleep = false;
         }
     }
 
