@@ -289,6 +289,23 @@ fn calls_of_every_format_are_read() {
     }
 }
 
+/// Code where an object is declared: what it says is kept, letter by letter, and the reply goes on.
+#[test]
+fn code_in_the_place_of_an_object_is_a_string() {
+    let line = "fn f(a: &[u8]) -> Vec<u8> { a.iter().map(|x| x ^ 0x2f).collect() } // {\"a\": 1} </b>\n";
+    let code = line.repeat(4096_usize.div_ceil(line.len()));
+    let code = code.trim_end();
+    let text = format!(
+        "<tool_call>\n<function=get_weather>\n<parameter=where>\n{code}\n</parameter>\n</function>\n</tool_call>\n\
+         <tool_call>\n<function=now>\n</function>\n</tool_call>"
+    );
+    let want = [("get_weather".to_owned(), json!({"where": code})), ("now".to_owned(), json!({}))];
+    let coder = style("Qwen3-Coder");
+    assert_eq!(whole(coder, &text).json(), want);
+    let pieces = split(&text, &[7, 60, 61, 1000, 4000, text.len() - 30]);
+    assert_eq!(came(coder, false, pieces.iter().map(String::as_str)).json(), want);
+}
+
 #[test]
 fn reasoning_is_told_from_words() {
     let qwen = style("Qwen-Qwen3-0.6B");
