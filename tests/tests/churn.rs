@@ -57,7 +57,7 @@ fn ask(server: SocketAddr, index: usize, cut: Option<usize>) {
         format!(r#"{{"prompt": "{prompt}", "max_tokens": {tokens}, "ignore_eos": true, "stream": true}}"#);
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+    let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                 Content-Type: application/json\r\nContent-Length:";
     stream.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
     let mut answer = Vec::new();

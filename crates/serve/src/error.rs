@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Network,
     /// Browsers send no such origin.
     Origin,
+    /// No request names such a host.
+    Host,
 }
 
 /// An error of this crate.

@@ -154,9 +154,14 @@ impl ServedModel {
     /// The model's context, where a text is so long that it cannot be within it: making tokens of all that a body may hold
     /// takes minutes and gigabytes.
     pub(crate) fn exceeded(&self, text: &str) -> Option<usize> {
+        self.exceeds(text.len())
+    }
+
+    /// The same of a text of so many bytes, or of as many tokens, as each is of one at least.
+    pub(crate) fn exceeds(&self, bytes: usize) -> Option<usize> {
         let context = self.engine.capabilities()?.context;
         let most = context.saturating_mul(self.text.tokenizer.longest()).saturating_mul(NORMALISED);
-        (text.len() > most).then_some(context)
+        (bytes > most).then_some(context)
     }
 }
 

@@ -17,38 +17,51 @@ const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Settings {
     /// As [`Sampling::temperature`].
+    #[schema(minimum = 0, maximum = 2)]
     pub temperature: Option<f64>,
     /// As [`Sampling::top_p`]; 0 leaves the most likely token.
+    #[schema(minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
     /// As [`Sampling::min_p`].
+    #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f64>,
     /// As [`Sampling::typical_p`]; 0 leaves the most typical token.
+    #[schema(minimum = 0, maximum = 1)]
     pub typical_p: Option<f64>,
     /// As [`Sampling::top_k`].
     pub top_k: Option<u32>,
     /// As [`tandem_contracts::sampling::Xtc::probability`].
+    #[schema(minimum = 0, maximum = 1)]
     pub xtc_probability: Option<f64>,
     /// As [`tandem_contracts::sampling::Xtc::threshold`].
+    #[schema(minimum = 0, maximum = 0.5)]
     pub xtc_threshold: Option<f64>,
     /// Amount of [`Sampling::repetition`].
+    #[schema(minimum = 0.01, maximum = 100)]
     pub repetition_penalty: Option<f64>,
     /// Its context: 0 is everything.
     pub repetition_context_size: Option<u32>,
     /// Amount of [`Sampling::presence`].
+    #[schema(minimum = -2, maximum = 2)]
     pub presence_penalty: Option<f64>,
     /// Its context: 0 is everything.
     pub presence_context_size: Option<u32>,
     /// Amount of [`Sampling::frequency`].
+    #[schema(minimum = -2, maximum = 2)]
     pub frequency_penalty: Option<f64>,
     /// Its context: 0 is everything.
     pub frequency_context_size: Option<u32>,
     /// As [`tandem_contracts::sampling::Dry::multiplier`].
+    #[schema(minimum = 0, maximum = 100)]
     pub dry_multiplier: Option<f64>,
     /// As [`tandem_contracts::sampling::Dry::base`].
+    #[schema(minimum = 1, maximum = 100)]
     pub dry_base: Option<f64>,
     /// As [`tandem_contracts::sampling::Dry::allowed_length`].
+    #[schema(minimum = 1)]
     pub dry_allowed_length: Option<u32>,
     /// How many tokens back repetitions are looked for; -1 is everything, 0 is off.
+    #[schema(minimum = -1, maximum = 4294967295u64)]
     pub dry_penalty_last_n: Option<i64>,
     /// Strings that no repetition reaches over.
     pub dry_sequence_breakers: Option<Vec<String>>,

@@ -8,15 +8,16 @@
 use super::{
     cancel::Known,
     error::ApiError,
-    part::{Part, Piece, Whole, failed, reason},
-    reply::{Plan, Replying, Said},
-    score::{Echo, Scored, Scores},
+    part::{Part, Piece, Whole, ending, failed, reason},
+    reply::Plan,
+    row::Row,
+    score::Echo,
+    usage::UsageObject,
 };
 use crate::{
     model::{ServedModel, unix_seconds},
-    text::{Detokenizer, Tokenizer},
+    text::Tokenizer,
 };
-use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -24,8 +25,8 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tandem_contracts::request::{Event, Outcome, Request, RequestId, Score, Scoring, Usage};
-use tandem_engine::Subscription;
+use tandem_contracts::request::{Event, Outcome, Request, RequestId, Score, Usage};
+use tandem_engine::{EngineHandle, Phase};
 
 /// What names an answer in each of its objects.
 #[derive(Clone, Debug)]
@@ -43,6 +44,7 @@ pub(crate) struct Answer {
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// Whether tokens come with their scores.
     pub(crate) scored: bool,
+    engine: EngineHandle,
     /// The rows that have not ended, by the index of their choice.
     rows: Vec<Option<Row>>,
     /// Rows of one prompt.
@@ -68,19 +70,6 @@ pub(crate) enum Step {
     Part(usize, Part),
 }
 
-/// One choice that has not ended.
-#[derive(Debug)]
-struct Row {
-    subscription: Subscription,
-    scores: Option<Scores>,
-    /// A prompt whose tokens come with their scores, and those that have come.
-    echo: Option<(Echo, Vec<Score>)>,
-    /// Whether these come from this row, and not from the first one of its prompt.
-    scores_prompt: bool,
-    /// A chat's choice, whose text is taken apart.
-    reply: Option<Replying>,
-}
-
 impl Answer {
     /// Submits requests, `choices` for each prompt, and names what they will bring.
     ///
@@ -97,16 +86,7 @@ impl Answer {
         let subscriptions = model.engine.submit_all(requests)?;
         let scored = scorings.iter().any(|scoring| scoring.answer.is_some());
         let tokenizer = Arc::clone(&model.text.tokenizer);
-        let row = |(subscription, scoring): (Subscription, Scoring)| {
-            let scores = scored.then(|| Scores::new(Detokenizer::new(Arc::clone(&tokenizer)), 0));
-            Some(Row {
-                subscription,
-                scores,
-                echo: None,
-                scores_prompt: scoring.prompt.is_some(),
-                reply: None,
-            })
-        };
+        let row = |(subscription, scoring)| Some(Row::new(subscription, &tokenizer, scoring, scored));
         let rows: Vec<Option<Row>> = subscriptions.into_iter().zip(scorings).map(row).collect();
         let stops = vec![None; rows.len()];
         let head = Head {
@@ -119,6 +99,7 @@ impl Answer {
             head,
             tokenizer,
             scored,
+            engine: model.engine.clone(),
             rows,
             choices,
             turn: 0,
@@ -132,36 +113,21 @@ impl Answer {
 
     /// Takes the text of each choice apart, from its beginning.
     pub(crate) fn plan(&mut self, model: &ServedModel, plan: &Plan) {
-        for row in self.rows.iter_mut().flatten() {
-            row.reply = Some(Replying::new(&model.text, plan));
-            if let Some(scores) = &mut row.scores {
-                let tokenizer = Arc::clone(&self.tokenizer);
-                *scores = Scores::new(Detokenizer::showing(tokenizer, plan.shown.clone()), 0);
-            }
-        }
+        self.rows.iter_mut().flatten().for_each(|row| row.plan(&model.text, plan));
     }
 
     /// Puts its prompt before each choice, in the order of prompts.
     pub(crate) fn echo(&mut self, echoes: &[Echo]) {
         let echoes = echoes.iter().flat_map(|echo| std::iter::repeat_n(echo, self.choices));
         for (index, (row, echo)) in self.rows.iter_mut().zip(echoes).enumerate() {
-            let Some(row) = row else { continue };
-            let Some(scores) = &mut row.scores else {
-                let piece = Piece { text: echo.text.clone(), ..Piece::default() };
-                self.ready.push_back((index, Part::More(piece)));
-                continue;
-            };
-            let detokenizer = Detokenizer::new(Arc::clone(&self.tokenizer));
-            *scores = Scores::new(detokenizer, echo.text.chars().count());
-            row.echo = Some((echo.clone(), Vec::new()));
-            let piece = row.echoed(&self.tokenizer, Vec::new());
+            let piece = row.as_mut().and_then(|row| row.echo(echo));
             self.ready.extend(piece.map(|piece| (index, Part::More(piece))));
         }
     }
 
     /// What the engine calls the rows that have not ended.
     pub(crate) fn ids(&self) -> Vec<RequestId> {
-        self.rows.iter().flatten().map(|row| row.subscription.id()).collect()
+        self.rows.iter().flatten().map(Row::id).collect()
     }
 
     /// Which stop string ended a row.
@@ -221,49 +187,34 @@ impl Answer {
         if let Some(known) = &mut self.known {
             known.see(index, &event);
         }
-        let Some(row) = &mut self.rows[index] else { return Ok(()) };
-        let piece = match event {
-            Event::Progress { .. } => return Ok(()),
-            Event::Prompt { scores } => {
-                self.echoed(index, &scores);
-                return Ok(());
-            }
+        match event {
+            Event::Progress { .. } => {}
+            Event::Prompt { scores } => self.echoed(index, &scores),
             Event::Delta { text, tokens, scores } => {
-                let said = row.reply.as_mut().map(|reply| reply.push(&text, &tokens));
-                let tokens = row.scores.as_mut().map_or_else(Vec::new, |all| {
-                    tokens.into_iter().zip(scores).for_each(|(token, score)| all.push(token, Some(score)));
-                    all.take(&text)
-                });
-                match said {
-                    Some(said) => {
-                        self.put_said(index, said, tokens);
-                        return Ok(());
-                    }
-                    None => Piece { text, tokens, ..Piece::default() },
-                }
+                let Some(row) = &mut self.rows[index] else { return Ok(()) };
+                let pieces = row.more(text, tokens, scores);
+                self.put(index, pieces);
             }
-            Event::Finished { outcome, usage } => {
-                let rest = row.scores.as_mut().map_or_else(Vec::new, Scores::finish);
-                // What is left after a stop string was cut off by it.
-                let tokens = if matches!(outcome, Outcome::Stop(_)) { Vec::new() } else { rest };
-                let said = row.reply.as_mut().map_or_else(Vec::new, Replying::finish);
-                let reply = row.reply.take();
-                self.rows[index] = None;
-                self.count(index, usage);
-                self.reasoning_tokens += reply.as_ref().map_or(0, Replying::reasoning_tokens);
-                if let Outcome::Stop(stop) = outcome {
-                    self.stops[index] = Some(stop);
-                }
-                let reason = match reason(&outcome)? {
-                    "stop" if reply.is_some_and(|reply| reply.called()) => "tool_calls",
-                    reason => reason,
-                };
-                self.put_said(index, said, tokens);
-                self.ready.push_back((index, Part::End(reason)));
-                return Ok(());
-            }
+            Event::Finished { outcome, usage } => self.end(index, &outcome, usage)?,
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, index: usize, outcome: &Outcome, usage: Usage) -> Result<(), ApiError> {
+        let Some(row) = self.rows[index].take() else { return Ok(()) };
+        self.count(index, usage);
+        if let Outcome::Stop(stop) = outcome {
+            self.stops[index] = Some(*stop);
+        }
+        let reason = match (outcome, self.engine.phase()) {
+            (Outcome::Failed(_), Phase::Draining | Phase::Stopped) => return Err(ending()),
+            _ => reason(outcome)?,
         };
-        self.put(index, piece);
+        let end = row.end(outcome);
+        self.reasoning_tokens += end.reasoning_tokens;
+        self.put(index, end.pieces);
+        let reason = if end.called && reason == "stop" { "tool_calls" } else { reason };
+        self.ready.push_back((index, Part::End(reason)));
         Ok(())
     }
 
@@ -271,27 +222,14 @@ impl Answer {
     fn echoed(&mut self, from: usize, scores: &[Score]) {
         let rows = self.rows.iter_mut().enumerate().skip(from).take(self.choices);
         let waiting = rows.filter_map(|(index, row)| Some((index, row.as_mut()?)));
-        for (index, row) in waiting.filter(|(index, row)| *index == from || !row.scores_prompt) {
-            let piece = row.echoed(&self.tokenizer, scores.to_vec());
+        for (index, row) in waiting.filter(|(index, row)| *index == from || !row.scores_prompt()) {
+            let piece = row.echoed(scores);
             self.ready.extend(piece.map(|piece| (index, Part::More(piece))));
         }
     }
 
-    /// Hands a piece out. One of nothing says only that characters or stop strings are open.
-    fn put(&mut self, index: usize, piece: Piece) {
-        if piece != Piece::default() {
-            self.ready.push_back((index, Part::More(piece)));
-        }
-    }
-
-    /// Hands pieces out, the tokens with the first text among them.
-    fn put_said(&mut self, index: usize, said: Vec<Said>, tokens: Vec<Scored>) {
-        let mut tokens = Some(tokens);
-        for said in said {
-            let tokens = if matches!(said, Said::Text(_)) { tokens.take() } else { None };
-            self.put(index, Piece { tokens: tokens.unwrap_or_default(), ..said.into() });
-        }
-        self.put(index, Piece { tokens: tokens.unwrap_or_default(), ..Piece::default() });
+    fn put(&mut self, index: usize, pieces: Vec<Piece>) {
+        self.ready.extend(pieces.into_iter().map(|piece| (index, Part::More(piece))));
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Option<Event>)>> {
@@ -300,11 +238,7 @@ impl Answer {
         for index in (self.turn..count).chain(0..self.turn) {
             let Some(row) = &mut self.rows[index] else { continue };
             running = true;
-            if row.echo.is_some() && !row.scores_prompt {
-                // Its prompt comes first.
-                continue;
-            }
-            if let Poll::Ready(event) = row.subscription.poll_recv(context) {
+            if let Poll::Ready(event) = row.poll(context) {
                 self.turn = (index + 1) % count;
                 return Poll::Ready(Some((index, event)));
             }
@@ -323,22 +257,8 @@ impl Answer {
     }
 
     /// Token counts of the rows that have ended, as they stand on the wire.
-    pub(crate) fn usage(&self) -> Value {
-        let Usage { prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens } =
-            self.usage;
-        let mut usage = json!({
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": cached_tokens},
-            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
-        });
-        if drafted_tokens > 0 {
-            usage["tandem"] = json!({
-                "method": "speculative", "drafted_tokens": drafted_tokens, "accepted_tokens": accepted_tokens,
-            });
-        }
-        usage
+    pub(crate) fn usage(&self) -> UsageObject {
+        UsageObject::new(self.usage, self.reasoning_tokens)
     }
 
     /// Waits for the end of every row.
@@ -354,19 +274,5 @@ impl Answer {
             }
         }
         Ok(wholes)
-    }
-}
-
-impl Row {
-    /// Takes scores of the prompt, and gives the prompt with all of them once they are there.
-    fn echoed(&mut self, tokenizer: &Arc<Tokenizer>, scores: Vec<Score>) -> Option<Piece> {
-        let (echo, came) = self.echo.as_mut()?;
-        came.extend(scores);
-        if came.len() + 1 < echo.tokens.len() {
-            return None;
-        }
-        let (echo, scores) = self.echo.take()?;
-        let tokens = echo.scored(tokenizer, scores);
-        Some(Piece { text: echo.text, tokens, ..Piece::default() })
     }
 }

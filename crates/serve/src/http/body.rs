@@ -2,9 +2,14 @@
 //!
 //! The bytes become JSON first, whose depth is bounded, also inside fields that nobody reads.
 
-use super::{connection::Patience, error::ApiError, generation::Generation, state::blocking};
+use super::{
+    connection::Patience,
+    error::ApiError,
+    generation::Generation,
+    intake::{Intake, Place},
+};
 use axum::{
-    body::{self, BodyDataStream, HttpBody},
+    body::{BodyDataStream, HttpBody},
     extract::{FromRequest, Request},
     http::StatusCode,
 };
@@ -12,7 +17,7 @@ use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{borrow::Cow, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{RefOr, Schema, schema::AllOfBuilder},
@@ -24,22 +29,26 @@ const LIMIT: usize = 32 << 20;
 /// How long the rest of a body that is too large is read, so that its sender gets to reading the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Bytes of a body that come in a second, at the least. Its sender has a few patiences more.
+const RATE: u64 = 64 << 10;
+const PATIENCES: u32 = 4;
+
 /// Bodies from this size on are read outside the runtime's own threads.
 const LARGE: usize = 64 << 10;
 
-/// A JSON body with an endpoint's own fields.
+/// A JSON body with an endpoint's own fields, and the place of its request.
 #[derive(Debug)]
-pub(crate) struct Body<T>(pub(crate) T);
+pub(crate) struct Body<T>(pub(crate) T, pub(crate) Place);
 
 /// A body as it came.
 #[derive(Debug)]
-pub(crate) struct Raw(pub(crate) Vec<u8>);
+pub(crate) struct Raw(pub(crate) Vec<u8>, pub(crate) Place);
 
 impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        whole(request).await.map(Self)
+        whole(request).await.map(|(bytes, place)| Self(bytes, place))
     }
 }
 
@@ -49,6 +58,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
 pub(crate) struct Generating<T> {
     pub(crate) own: T,
     pub(crate) generation: Generation,
+    pub(crate) place: Place,
 }
 
 impl<T: ToSchema> PartialSchema for Generating<T> {
@@ -73,7 +83,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Bo
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        read(request, typed).await.map(Self)
+        read(request, typed).await.map(|(body, place)| Self(body, place))
     }
 }
 
@@ -81,51 +91,72 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Ge
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        read(request, |json| Ok(Self { own: typed(json)?, generation: Generation::read(json)? })).await
+        let read = read(request, |json| Ok((typed(json)?, Generation::read(json)?)));
+        read.await.map(|((own, generation), place)| Self { own, generation, place })
     }
 }
 
 async fn read<T: Send + 'static>(
     request: Request,
     convert: fn(&Value) -> Result<T, ApiError>,
-) -> Result<T, ApiError> {
-    let bytes = whole(request).await?;
+) -> Result<(T, Place), ApiError> {
+    let (bytes, place) = whole(request).await?;
     if bytes.len() < LARGE {
-        return convert(&json(&bytes)?);
+        return Ok((convert(&json(&bytes)?)?, place));
     }
-    blocking(move || convert(&json(&bytes)?)).await
+    place.work(move || convert(&json(&bytes)?)).await
 }
 
-/// The bytes of a request's body.
-async fn whole(request: Request) -> Result<Vec<u8>, ApiError> {
+/// The bytes of a request's body, and the place that it has taken.
+async fn whole(request: Request) -> Result<(Vec<u8>, Place), ApiError> {
     let silence = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
-    bytes(request.into_body(), silence).await
+    let intake = request.extensions().get::<Intake>().cloned().unwrap_or_default();
+    let announced = request.body().size_hint().lower();
+    let stream = request.into_body().into_data_stream();
+    let place = match intake.enter() {
+        _ if announced > LIMIT as u64 => return Err(refused(stream, too_large()).await),
+        Ok(place) => place,
+        Err(full) => return Err(refused(stream, full).await),
+    };
+    bytes(stream, silence, place).await
 }
 
-/// A body's bytes. Its sender may pause for so much silence.
-async fn bytes(body: body::Body, silence: Duration) -> Result<Vec<u8>, ApiError> {
-    let announced = body.size_hint().lower();
-    let mut stream = body.into_data_stream();
-    if announced > LIMIT as u64 {
-        return Err(too_large(stream).await);
-    }
+/// A body's bytes. Its sender may pause for so much silence, and for a few times as much in all.
+async fn bytes(
+    mut stream: BodyDataStream,
+    silence: Duration,
+    mut place: Place,
+) -> Result<(Vec<u8>, Place), ApiError> {
+    let begun = Instant::now();
     let mut bytes = Vec::new();
-    let stopped = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "nothing more came of the body");
-    while let Some(chunk) = timeout(silence, stream.next()).await.map_err(stopped)? {
+    loop {
+        let whole = silence.saturating_mul(PATIENCES) + Duration::from_secs(bytes.len() as u64 / RATE);
+        let left = silence.min(whole.saturating_sub(begun.elapsed()));
+        let stopped = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body comes too slowly");
+        let Some(chunk) = timeout(left, stream.next()).await.map_err(stopped)? else {
+            return Ok((bytes, place));
+        };
         let chunk = chunk.map_err(|_| ApiError::invalid("the body could not be read to its end"))?;
         if bytes.len() + chunk.len() > LIMIT {
-            return Err(too_large(stream).await);
+            return Err(refused(stream, too_large()).await);
+        }
+        if let Err(full) = place.hold(bytes.len() + chunk.len()) {
+            drop((bytes, place));
+            return Err(refused(stream, full).await);
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes)
+}
+
+fn too_large() -> ApiError {
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {LIMIT} bytes"))
 }
 
 /// Refuses a body, after its sender has had the time to send it.
-async fn too_large(stream: BodyDataStream) -> ApiError {
+async fn refused(stream: BodyDataStream, error: ApiError) -> ApiError {
     // Whether the rest has come or not, the answer is the same.
     let _ = timeout(PATIENCE, discard(stream)).await;
-    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {LIMIT} bytes"))
+    error
 }
 
 /// Reads as much again as a body may have.

@@ -3,19 +3,18 @@
 //! Invariants: an id is known from the moment at which its request was taken until its answer has ended; its rows
 //! leave within one step.
 
-use super::{answer::Answer, document::Finds, error::ApiError, meter::Meter, metrics::Recorder, state::App};
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
+use super::{
+    answer::Answer, document::Finds, error::ApiError, meter::Meter, metrics::Recorder, path::Name, state::App,
 };
-use serde_json::{Value, json};
+use axum::{Json, extract::State, http::StatusCode};
+use serde::Serialize;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tandem_contracts::request::{Event, RequestId};
 use tandem_engine::EngineHandle;
+use utoipa::ToSchema;
 
 /// The requests that run, and where they are recorded.
 #[derive(Clone, Debug)]
@@ -76,17 +75,24 @@ impl Drop for Known {
     }
 }
 
+/// A request that ends within one step.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Cancelled {
+    id: String,
+    cancelled: bool,
+}
+
 /// Cancels a request.
 #[utoipa::path(
     post, path = "/v1/requests/{id}/cancel", operation_id = "cancel",
     params(("id" = String, Path, description = "The id that the answer carries.")),
-    responses((status = 200, description = "Its rows leave within one step.", body = Value), Finds)
+    responses((status = 200, description = "Its rows leave within one step.", body = Cancelled), Finds)
 )]
-pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn cancel(State(app): State<App>, Name(id): Name) -> Result<Json<Cancelled>, ApiError> {
     let rows = app.running().rows().get(&id).cloned();
     let Some(rows) = rows else {
         return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no request of this id is running: {id}")));
     };
     rows.ids.iter().for_each(|&id| rows.engine.cancel(id));
-    Ok(Json(json!({"id": id, "cancelled": true})))
+    Ok(Json(Cancelled { id, cancelled: true }))
 }

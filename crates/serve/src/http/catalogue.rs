@@ -5,14 +5,11 @@
 use super::{
     document::{Asks, Finds},
     error::{ApiError, ErrorBody},
+    path::Name,
     state::App,
 };
 use crate::model::ServedModel;
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -97,10 +94,7 @@ pub(crate) async fn list(State(app): State<App>) -> Json<ModelList> {
     params(("id" = String, Path, description = "Its name.")),
     responses((status = 200, description = "The model.", body = ModelObject), Finds)
 )]
-pub(crate) async fn show(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Json<ModelObject>, ApiError> {
+pub(crate) async fn show(State(app): State<App>, Name(id): Name) -> Result<Json<ModelObject>, ApiError> {
     app.model(Some(&id)).map(|model| Json(ModelObject::from(&*model)))
 }
 

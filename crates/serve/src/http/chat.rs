@@ -7,15 +7,14 @@ use super::{
     error::ApiError,
     generation::{Generation, Wanted, in_range},
     message::{self, Message},
-    part::{Part, Piece},
+    part::Part,
     reply::Plan,
-    score,
-    state::{App, blocking},
+    state::App,
     stream::{self, Chunks},
     structure::{Asked, ResponseFormat},
     tool::{self, Choice},
     vocabulary::bounded,
-    wire::{ChatCompletion, ChatDelta},
+    wire::{ChatChunk, ChatCompletion, ChunkChoice},
 };
 use crate::{
     model::ServedModel,
@@ -30,7 +29,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tandem_contracts::{request::Scoring, text::TokenId};
@@ -43,17 +42,22 @@ const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"]
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatRequest {
     model: Option<String>,
+    #[schema(min_items = 1)]
     messages: Vec<Message>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     #[schema(value_type = Option<Object>)]
     chat_template_kwargs: Option<Map<String, Value>>,
+    #[schema(pattern = "^(none|minimal|low|medium|high|xhigh)$")]
     reasoning_effort: Option<String>,
+    #[schema(schema_with = tool::list_schema)]
     tools: Option<Vec<Value>>,
+    #[schema(schema_with = tool::choice_schema)]
     tool_choice: Option<Value>,
     parallel_tool_calls: Option<bool>,
     response_format: Option<ResponseFormat>,
     logprobs: Option<bool>,
+    #[schema(maximum = 20)]
     top_logprobs: Option<u32>,
     /// Text with which the answer begins, as part of the prompt.
     #[serde(skip)]
@@ -104,20 +108,20 @@ pub(crate) type ChatBody = Generating<ChatRequest>;
     post, path = "/v1/chat/completions", operation_id = "chat", request_body = ChatBody,
     responses(
         (status = 200, description = "The answer, or its chunks.",
-            content((ChatCompletion = "application/json"), (String = "text/event-stream"))),
+            content((ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"))),
         Generates,
     )
 )]
 pub(crate) async fn complete(
     State(app): State<App>,
-    Generating { own, generation }: Generating<ChatRequest>,
+    Generating { own, generation, place }: Generating<ChatRequest>,
 ) -> Result<Response, ApiError> {
     own.check()?;
     generation.check(1)?;
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let running = app.running().clone();
-    let submitted = blocking(move || {
+    let submitted = place.finish(move || {
         let (mut answer, prompt) = submit("chatcmpl-", (&own, &generation), &model)?;
         running.know(&mut answer, &model.engine);
         Ok((answer, prompt))
@@ -150,19 +154,25 @@ pub(crate) fn submit(
     Ok((answer, prompt[0].len()))
 }
 
+/// What a conversation becomes.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Rendered {
+    prompt: String,
+}
+
 /// The text that a conversation becomes.
 #[utoipa::path(
     post, path = "/apply-template", operation_id = "apply_template", request_body = ChatRequest,
-    responses((status = 200, description = "The prompt.", body = Value), Reads)
+    responses((status = 200, description = "The prompt.", body = Rendered), Reads)
 )]
 pub(crate) async fn apply_template(
     State(app): State<App>,
-    Body(request): Body<ChatRequest>,
-) -> Result<Json<Value>, ApiError> {
+    Body(request, place): Body<ChatRequest>,
+) -> Result<Json<Rendered>, ApiError> {
     request.check()?;
     let model = app.model(request.model.as_deref())?;
-    let rendered = blocking(move || request.render(&model, &request.tools()?));
-    Ok(Json(json!({"prompt": rendered.await?})))
+    let rendered = place.finish(move || request.render(&model, &request.tools()?));
+    Ok(Json(Rendered { prompt: rendered.await? }))
 }
 
 impl ChatRequest {
@@ -272,53 +282,24 @@ struct ChatChunks {
     usage: bool,
 }
 
-impl ChatChunks {
-    fn chunk(&self, answer: &Answer, choices: Value, usage: Value) -> Value {
-        let mut chunk = json!({
-            "id": answer.head.id, "object": "chat.completion.chunk", "created": answer.head.created,
-            "model": answer.head.model, "choices": choices,
-        });
-        if self.usage {
-            chunk["usage"] = usage;
-        }
-        chunk
-    }
-
-    fn choice(&self, answer: &Answer, choice: Value) -> Value {
-        self.chunk(answer, json!([choice]), Value::Null)
-    }
-}
-
-fn choice(index: usize, delta: &ChatDelta, logprobs: Option<Value>, reason: Option<&str>) -> Value {
-    json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason})
-}
-
 impl Chunks for ChatChunks {
-    fn opening(&self, answer: &Answer) -> Vec<Value> {
-        let delta =
-            ChatDelta { role: Some("assistant"), content: Some(String::new()), ..ChatDelta::default() };
-        (0..answer.len()).map(|index| self.choice(answer, choice(index, &delta, None, None))).collect()
+    type Chunk = ChatChunk;
+
+    fn opening(&self, answer: &Answer) -> Vec<ChatChunk> {
+        (0..answer.len()).map(|index| self.chunk(answer, ChunkChoice::opening(index))).collect()
     }
 
-    fn part(&self, answer: &Answer, index: usize, part: Part) -> Value {
-        let choice = match part {
-            Part::More(Piece { text, reasoning, call, tokens }) => {
-                let logprobs = (!tokens.is_empty()).then(|| score::chat(&answer.tokenizer, &tokens));
-                let delta = match call {
-                    Some(call) => ChatDelta::call(call),
-                    None if !reasoning.is_empty() => {
-                        ChatDelta { reasoning_content: Some(reasoning), ..ChatDelta::default() }
-                    }
-                    None => ChatDelta { content: Some(text), ..ChatDelta::default() },
-                };
-                choice(index, &delta, logprobs, None)
-            }
-            Part::End(reason) => choice(index, &ChatDelta::default(), None, Some(reason)),
-        };
-        self.choice(answer, choice)
+    fn part(&self, answer: &Answer, index: usize, part: Part) -> ChatChunk {
+        self.chunk(answer, ChunkChoice::part(answer, index, part))
     }
 
-    fn closing(&self, answer: &Answer) -> Option<Value> {
-        self.usage.then(|| self.chunk(answer, json!([]), answer.usage()))
+    fn closing(&self, answer: &Answer) -> Option<ChatChunk> {
+        self.usage.then(|| ChatChunk::new(answer, Vec::new(), Some(Some(answer.usage()))))
+    }
+}
+
+impl ChatChunks {
+    fn chunk(&self, answer: &Answer, choice: ChunkChoice) -> ChatChunk {
+        ChatChunk::new(answer, vec![choice], self.usage.then_some(None))
     }
 }

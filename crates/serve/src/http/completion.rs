@@ -1,16 +1,17 @@
 //! `POST /v1/completions`: raw prompts, continued.
 
 use super::{
-    answer::Answer,
+    answer::{Answer, Head},
     body::Generating,
     chat::StreamOptions,
     document::Generates,
     error::ApiError,
     generation::{Generation, Wanted, in_range, refuse},
     part::{Part, Piece},
-    score::{self, Echo},
-    state::{App, blocking},
+    score::{self, Echo, TextScores},
+    state::App,
     stream::{self, Chunks},
+    usage::UsageObject,
     vocabulary::bounded,
 };
 use crate::{
@@ -23,8 +24,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tandem_contracts::{request::Scoring, text::TokenId};
 use utoipa::ToSchema;
@@ -40,6 +40,7 @@ pub(crate) struct CompletionRequest {
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     echo: Option<bool>,
+    #[schema(maximum = 5)]
     logprobs: Option<u32>,
     suffix: Option<String>,
     best_of: Option<u32>,
@@ -63,13 +64,13 @@ pub(crate) type CompletionBody = Generating<CompletionRequest>;
     post, path = "/v1/completions", operation_id = "completion", request_body = CompletionBody,
     responses(
         (status = 200, description = "The answer, or its chunks.",
-            content((Value = "application/json"), (String = "text/event-stream"))),
+            content((Completion = "application/json"), (Completion = "text/event-stream"))),
         Generates,
     )
 )]
 pub(crate) async fn complete(
     State(app): State<App>,
-    Generating { own, generation }: Generating<CompletionRequest>,
+    Generating { own, generation, place }: Generating<CompletionRequest>,
 ) -> Result<Response, ApiError> {
     own.check()?;
     // A prompt that is shown may be all that is asked for.
@@ -77,7 +78,7 @@ pub(crate) async fn complete(
     let model = app.model(own.model.as_deref())?;
     let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
     let running = app.running().clone();
-    let submitted = blocking(move || {
+    let submitted = place.finish(move || {
         let mut answer = submit("cmpl-", (&own, &generation), &model)?;
         running.know(&mut answer, &model.engine);
         Ok(answer)
@@ -88,16 +89,44 @@ pub(crate) async fn complete(
         return Ok(stream::respond(answer, chunks, app.keep_alive()));
     }
     let wholes = answer.collect().await?.into_iter().enumerate();
-    let choices = wholes.map(|(index, whole)| {
-        let logprobs = answer.scored.then(|| score::completion(&answer.tokenizer, &whole.tokens));
-        choice(index, &whole.text, logprobs, Some(whole.reason))
+    let choices = wholes.map(|(index, whole)| TextChoice {
+        index,
+        text: whole.text,
+        logprobs: answer.scored.then(|| score::completion(&answer.tokenizer, &whole.tokens)),
+        finish_reason: Some(whole.reason),
     });
-    let choices: Vec<Value> = choices.collect();
-    Ok(Json(json!({
-        "id": answer.head.id, "object": "text_completion", "created": answer.head.created,
-        "model": answer.head.model, "choices": choices, "usage": answer.usage(),
-    }))
-    .into_response())
+    Ok(Json(Completion::new(&answer, choices.collect(), Some(Some(answer.usage())))).into_response())
+}
+
+/// Continued prompts, or a piece of them.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Completion {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    choices: Vec<TextChoice>,
+    /// In a stream where it was asked for: null before the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<UsageObject>)]
+    usage: Option<Option<UsageObject>>,
+}
+
+/// A continued prompt, or more of it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct TextChoice {
+    index: usize,
+    text: String,
+    logprobs: Option<TextScores>,
+    /// In a stream null but in the last of a choice.
+    finish_reason: Option<&'static str>,
+}
+
+impl Completion {
+    fn new(answer: &Answer, choices: Vec<TextChoice>, usage: Option<Option<UsageObject>>) -> Self {
+        let Head { id, created, model } = answer.head.clone();
+        Self { id, object: "text_completion", created, model, choices, usage }
+    }
 }
 
 /// Submits a completion that was checked.
@@ -115,10 +144,6 @@ pub(crate) fn submit(
         answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
     }
     Ok(answer)
-}
-
-fn choice(index: usize, text: &str, logprobs: Option<Value>, reason: Option<&str>) -> Value {
-    json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})
 }
 
 impl CompletionRequest {
@@ -189,36 +214,26 @@ struct TextChunks {
     usage: bool,
 }
 
-impl TextChunks {
-    fn chunk(&self, answer: &Answer, choices: &[Value], usage: Value) -> Value {
-        let mut chunk = json!({
-            "id": answer.head.id, "object": "text_completion", "created": answer.head.created,
-            "model": answer.head.model, "choices": choices,
-        });
-        if self.usage {
-            chunk["usage"] = usage;
-        }
-        chunk
-    }
-}
-
 impl Chunks for TextChunks {
-    fn opening(&self, _answer: &Answer) -> Vec<Value> {
+    type Chunk = Completion;
+
+    fn opening(&self, _answer: &Answer) -> Vec<Completion> {
         Vec::new()
     }
 
-    fn part(&self, answer: &Answer, index: usize, part: Part) -> Value {
-        let choice = match part {
+    fn part(&self, answer: &Answer, index: usize, part: Part) -> Completion {
+        let (text, logprobs, finish_reason) = match part {
             Part::More(Piece { text, tokens, .. }) => {
                 let logprobs = (!tokens.is_empty()).then(|| score::completion(&answer.tokenizer, &tokens));
-                choice(index, &text, logprobs, None)
+                (text, logprobs, None)
             }
-            Part::End(reason) => choice(index, "", None, Some(reason)),
+            Part::End(reason) => (String::new(), None, Some(reason)),
         };
-        self.chunk(answer, &[choice], Value::Null)
+        let choice = TextChoice { index, text, logprobs, finish_reason };
+        Completion::new(answer, vec![choice], self.usage.then_some(None))
     }
 
-    fn closing(&self, answer: &Answer) -> Option<Value> {
-        self.usage.then(|| self.chunk(answer, &[], answer.usage()))
+    fn closing(&self, answer: &Answer) -> Option<Completion> {
+        self.usage.then(|| Completion::new(answer, Vec::new(), Some(Some(answer.usage()))))
     }
 }

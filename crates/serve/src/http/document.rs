@@ -32,19 +32,19 @@ pub(crate) enum Finding {}
 pub(crate) enum Asking {}
 
 impl Statuses for Generating {
-    const ALL: &'static [u16] = &[400, 401, 404, 408, 413, 429, 499, 500, 501, 503];
+    const ALL: &'static [u16] = &[400, 401, 403, 404, 408, 409, 413, 429, 500, 501, 503];
 }
 
 impl Statuses for Reading {
-    const ALL: &'static [u16] = &[400, 401, 404, 408, 413, 500];
+    const ALL: &'static [u16] = &[400, 401, 403, 404, 408, 413, 429, 500];
 }
 
 impl Statuses for Finding {
-    const ALL: &'static [u16] = &[400, 401, 404];
+    const ALL: &'static [u16] = &[400, 401, 403, 404];
 }
 
 impl Statuses for Asking {
-    const ALL: &'static [u16] = &[401];
+    const ALL: &'static [u16] = &[401, 403];
 }
 
 /// The refusals of a kind of endpoint, with bodies of one form.
@@ -78,11 +78,12 @@ fn meaning(status: u16) -> &'static str {
     match status {
         400 => "The request is wrong; `param` names the field.",
         401 => "A key is needed.",
+        403 => "The server is not known under this name.",
         404 => "There is no such model, response or request.",
-        408 => "Nothing more came of the body.",
+        408 => "The body came too slowly.",
+        409 => "The request was cancelled.",
         413 => "The body is too large.",
-        429 => "Too many requests wait; `Retry-After` says when to come back.",
-        499 => "The request was cancelled.",
+        429 => "Too many requests wait or are read; `Retry-After` says when to come back.",
         501 => "The model cannot do this; the reasons are given.",
         503 => "No requests are taken now.",
         _ => "The server failed.",

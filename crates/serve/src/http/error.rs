@@ -93,6 +93,7 @@ impl ApiError {
     pub(crate) fn body(&self) -> Value {
         let kind = match self.status.as_u16() {
             401 => "authentication_error",
+            403 => "permission_error",
             429 => "rate_limit_error",
             501 => "unsupported_execution",
             status if status >= 500 => "server_error",

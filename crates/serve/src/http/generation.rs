@@ -47,13 +47,18 @@ pub(crate) struct Generation {
 
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 struct Fields {
+    #[schema(minimum = 1)]
     max_tokens: Option<u64>,
+    #[schema(minimum = 1)]
     max_completion_tokens: Option<u64>,
     seed: Option<Seed>,
     logit_bias: Option<BTreeMap<String, f64>>,
     stop: Option<Stops>,
     ignore_eos: Option<bool>,
+    #[schema(minimum = 1, maximum = 128)]
     n: Option<u32>,
+    /// `none`: adapters are not mounted.
+    #[schema(pattern = "^none$")]
     adapter: Option<String>,
     kv_quant: Option<KvQuant>,
     // What clients tell for their own books changes no answer, but has to be of its type.

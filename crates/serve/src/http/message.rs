@@ -18,6 +18,7 @@ const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 /// One message.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct Message {
+    #[schema(pattern = "^(system|developer|user|assistant|tool)$")]
     role: String,
     #[serde(default)]
     content: Option<Content>,
@@ -35,8 +36,10 @@ enum Content {
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct Part {
+    #[schema(pattern = "^text$")]
     r#type: String,
     #[serde(default)]
+    #[schema(value_type = String, required = true)]
     text: Option<String>,
 }
 

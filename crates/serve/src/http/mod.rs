@@ -12,10 +12,10 @@
 //! | `vocabulary` | tokens of texts, texts of tokens |
 //! | `page` | the chat page |
 //! | `cancel` | the end of a request by its id |
-//! | `metrics`, `meter` | counts and times for people who chart them, and what each answer took |
-//! | `server`, `connection`, `guard` | the listening socket, those who connect, and who may ask |
-//! | `body`, `error` | what comes in malformed, and how it is answered |
-//! | `answer`, `part`, `score`, `stream`, `wire` | events of the engine, as one object or as a stream |
+//! | `metrics`, `count`, `meter` | counts and times for people who chart them, those of the engines, and what each answer took |
+//! | `server`, `connection`, `guard`, `host` | the listening socket, those who connect, who may ask, and under which name |
+//! | `intake`, `body`, `path`, `error` | how much comes in at once; what comes in malformed, and how it is answered |
+//! | `answer`, `row`, `part`, `score`, `usage`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
 
 mod answer;
@@ -26,24 +26,30 @@ mod catalogue;
 mod chat;
 mod completion;
 mod connection;
+mod count;
 mod document;
 mod error;
 mod generation;
 mod guard;
+mod host;
+mod intake;
 mod message;
 mod meter;
 mod metrics;
 mod mlx_lm;
 mod page;
 mod part;
+mod path;
 mod reply;
 mod responses;
+mod row;
 mod score;
 mod server;
 mod state;
 mod stream;
 mod structure;
 mod tool;
+mod usage;
 mod vocabulary;
 mod wire;
 
@@ -56,9 +62,11 @@ use axum::{
 };
 use error::ApiError;
 pub use guard::{Keys, Origin};
-use serde_json::json;
+pub use host::Host;
+use serde::Serialize;
 pub use server::Server;
 use state::App;
+use utoipa::ToSchema;
 
 /// Another server, whose clients are to find nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,18 +110,25 @@ fn own_routes() -> Router<App> {
         .method_not_allowed_fallback(wrong_method)
 }
 
+/// `ok`, or why no requests are taken: `loading`, `draining`, `stopped` or `failed`.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+struct Health {
+    status: &'static str,
+}
+
 /// Whether requests are taken.
 #[utoipa::path(
     get, path = "/health", operation_id = "health",
     responses(
-        (status = 200, description = "They are.", body = serde_json::Value),
-        (status = 503, description = "They are not, and why.", body = serde_json::Value),
+        (status = 200, description = "They are.", body = Health),
+        (status = 503, description = "They are not, and why.", body = Health),
+        (status = 403, description = "The server is not known under this name.", body = error::ErrorBody),
     )
 )]
 async fn health(State(app): State<App>) -> Response {
     match app.trouble() {
-        None => Json(json!({"status": "ok"})).into_response(),
-        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": trouble}))).into_response(),
+        None => Json(Health { status: "ok" }).into_response(),
+        Some(status) => (StatusCode::SERVICE_UNAVAILABLE, Json(Health { status })).into_response(),
     }
 }
 

@@ -85,7 +85,7 @@ pub(super) fn reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
     }
 }
 
-/// Somebody ended it by its id, or the server had no more time for it.
+/// Somebody ended it by its id, or its client took nothing of it for too long.
 fn cancelled() -> ApiError {
     ApiError::new(StatusCode::CONFLICT, "the request was cancelled").code("request_cancelled")
 }
@@ -93,4 +93,9 @@ fn cancelled() -> ApiError {
 /// The engine's fault.
 pub(super) fn failed(message: &str) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+}
+
+/// The server ends, and had no more time for it.
+pub(super) fn ending() -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down")
 }

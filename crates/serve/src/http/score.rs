@@ -4,12 +4,14 @@
 //! does not go out; bytes are the token's own, whatever characters they are part of.
 
 use crate::text::{Detokenizer, Tokenizer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{collections::VecDeque, str, sync::Arc};
 use tandem_contracts::{
     request::Score,
     text::{TokenId, Vocabulary},
 };
+use utoipa::ToSchema;
 
 /// Stands for the logarithm of 0, which JSON does not have, as OpenAI's API does it.
 const NEVER: f32 = -9999.0;
@@ -86,45 +88,80 @@ impl Echo {
 }
 
 /// `choices[].logprobs` of chats.
-pub(crate) fn chat(tokenizer: &Tokenizer, tokens: &[Scored]) -> Value {
-    json!({"content": entries(tokenizer, tokens), "refusal": null})
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ChatScores {
+    content: Vec<ScoredToken>,
+    /// Always null: nothing is refused in words of the server's own.
+    refusal: Option<String>,
+}
+
+/// A token with its log-probability, and the likely ones beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub(crate) struct ScoredToken {
+    #[serde(flatten)]
+    own: LikelyToken,
+    top_logprobs: Vec<LikelyToken>,
+}
+
+/// A token with its log-probability.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+struct LikelyToken {
+    token: String,
+    logprob: f64,
+    bytes: Vec<u8>,
+}
+
+/// `choices[].logprobs` of completions: lists of the same length.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct TextScores {
+    tokens: Vec<String>,
+    /// Null for a prompt's first token.
+    token_logprobs: Vec<Option<f64>>,
+    /// The likely tokens at each place, with their log-probabilities.
+    #[schema(value_type = Vec<Option<Object>>)]
+    top_logprobs: Vec<Option<Map<String, Value>>>,
+    /// Characters of the choice before each.
+    text_offset: Vec<usize>,
+}
+
+/// `choices[].logprobs` of chats.
+pub(crate) fn chat(tokenizer: &Tokenizer, tokens: &[Scored]) -> ChatScores {
+    ChatScores { content: entries(tokenizer, tokens), refusal: None }
 }
 
 /// Tokens that are scored, each with the likely ones beside it.
-pub(crate) fn entries(tokenizer: &Tokenizer, tokens: &[Scored]) -> Vec<Value> {
+pub(crate) fn entries(tokenizer: &Tokenizer, tokens: &[Scored]) -> Vec<ScoredToken> {
     let entry = |token: TokenId, log_probability: f32| {
-        let bytes = tokenizer.token_bytes(token).unwrap_or_default();
-        json!({
-            "token": String::from_utf8_lossy(bytes), "logprob": number(log_probability), "bytes": bytes,
-        })
+        let bytes = tokenizer.token_bytes(token).unwrap_or_default().to_vec();
+        let token = String::from_utf8_lossy(&bytes).into_owned();
+        LikelyToken { token, logprob: number(log_probability), bytes }
     };
     let content = tokens.iter().filter_map(|Scored { token, score, .. }| {
         let score = score.as_ref()?;
-        let mut value = entry(*token, score.log_probability);
-        value["top_logprobs"] = score.top.iter().map(|&(token, likely)| entry(token, likely)).collect();
-        Some(value)
+        let top_logprobs = score.top.iter().map(|&(token, likely)| entry(token, likely)).collect();
+        Some(ScoredToken { own: entry(*token, score.log_probability), top_logprobs })
     });
     content.collect()
 }
 
 /// `choices[].logprobs` of completions. The token itself is always among the likely ones, as OpenAI has it.
-pub(crate) fn completion(tokenizer: &Tokenizer, tokens: &[Scored]) -> Value {
+pub(crate) fn completion(tokenizer: &Tokenizer, tokens: &[Scored]) -> TextScores {
     let text = |token: TokenId| spelt(tokenizer.token_bytes(token).unwrap_or_default());
     let likely = |Scored { token, score, .. }: &Scored| {
         let score = score.as_ref()?;
         let mut all = Map::new();
         for &(token, log_probability) in score.top.iter().chain([&(*token, score.log_probability)]) {
-            all.entry(text(token)).or_insert_with(|| number(log_probability));
+            all.entry(text(token)).or_insert_with(|| json!(number(log_probability)));
         }
-        Some(Value::Object(all))
+        Some(all)
     };
     let own = |token: &Scored| token.score.as_ref().map(|score| number(score.log_probability));
-    json!({
-        "tokens": tokens.iter().map(|token| text(token.token)).collect::<Vec<_>>(),
-        "token_logprobs": tokens.iter().map(own).collect::<Vec<_>>(),
-        "top_logprobs": tokens.iter().map(likely).collect::<Vec<_>>(),
-        "text_offset": tokens.iter().map(|token| token.offset).collect::<Vec<_>>(),
-    })
+    TextScores {
+        tokens: tokens.iter().map(|token| text(token.token)).collect(),
+        token_logprobs: tokens.iter().map(own).collect(),
+        top_logprobs: tokens.iter().map(likely).collect(),
+        text_offset: tokens.iter().map(|token| token.offset).collect(),
+    }
 }
 
 /// A token's text, or its bytes where it is none, so that different tokens stay different.
@@ -136,8 +173,8 @@ fn spelt(bytes: &[u8]) -> String {
 }
 
 /// A log-probability as JSON has it.
-pub(super) fn number(log_probability: f32) -> Value {
-    json!(log_probability.max(NEVER))
+pub(super) fn number(log_probability: f32) -> f64 {
+    log_probability.max(NEVER).into()
 }
 
 #[cfg(test)]
@@ -188,7 +225,7 @@ mod tests {
             Scored { token: 98, score: score(-0.5, &[(98, -0.5), (195, -2.0)]), offset: 1 },
             Scored { token: 99, score: score(f32::NEG_INFINITY, &[]), offset: 2 },
         ];
-        insta::assert_snapshot!(chat(&bytes(), &tokens), @r#"{"content":[{"token":"b","logprob":-0.5,"bytes":[98],"top_logprobs":[{"token":"b","logprob":-0.5,"bytes":[98]},{"token":"�","logprob":-2.0,"bytes":[195]}]},{"token":"c","logprob":-9999.0,"bytes":[99],"top_logprobs":[]}],"refusal":null}"#);
-        insta::assert_snapshot!(completion(&bytes(), &tokens), @r#"{"tokens":["a","b","c"],"token_logprobs":[null,-0.5,-9999.0],"top_logprobs":[null,{"b":-0.5,"bytes:\\xc3":-2.0},{"c":-9999.0}],"text_offset":[0,1,2]}"#);
+        insta::assert_snapshot!(json!(chat(&bytes(), &tokens)), @r#"{"content":[{"token":"b","logprob":-0.5,"bytes":[98],"top_logprobs":[{"token":"b","logprob":-0.5,"bytes":[98]},{"token":"�","logprob":-2.0,"bytes":[195]}]},{"token":"c","logprob":-9999.0,"bytes":[99],"top_logprobs":[]}],"refusal":null}"#);
+        insta::assert_snapshot!(json!(completion(&bytes(), &tokens)), @r#"{"tokens":["a","b","c"],"token_logprobs":[null,-0.5,-9999.0],"top_logprobs":[null,{"b":-0.5,"bytes:\\xc3":-2.0},{"c":-9999.0}],"text_offset":[0,1,2]}"#);
     }
 }

@@ -7,6 +7,8 @@ use super::{
     Compat,
     connection::{self, Patience},
     guard::{self, Keys, Origin},
+    host::{self, Host},
+    intake::{self, Intake},
     metrics, router,
     state::App,
 };
@@ -14,7 +16,8 @@ use crate::{
     error::{Error, ErrorKind},
     model::ServedModel,
 };
-use std::{future::Future, pin::pin, time::Duration};
+use axum::Extension;
+use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 use tandem_engine::EngineHandle;
 use tokio::{net::TcpListener, sync::oneshot, task::spawn_blocking, time::timeout};
 
@@ -37,7 +40,9 @@ pub struct Server {
     drain_timeout: Duration,
     keep_alive: Duration,
     patience: Patience,
+    bodies: usize,
     keys: Keys,
+    hosts: Vec<Host>,
     origins: Vec<Origin>,
     compat: Option<Compat>,
 }
@@ -51,7 +56,9 @@ impl Server {
             drain_timeout,
             keep_alive: Duration::from_secs(10),
             patience: Patience(Duration::from_secs(60)),
+            bodies: intake::BYTES,
             keys: Keys::default(),
+            hosts: Vec::new(),
             origins: Vec::new(),
             compat: None,
         }
@@ -64,10 +71,25 @@ impl Server {
     }
 
     /// Changes how long a client may take to send a request's head, to go on with its body, or to take more of an answer
-    /// that waits for it; a minute otherwise. Connections on which nothing is asked for so long are closed.
+    /// that waits for it; a minute otherwise. A whole body has four times as long, and a second for each 64 KiB. Connections on
+    /// which nothing is asked for so long are closed.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience: Patience(patience), ..self }
+    }
+
+    /// Changes how many bytes of large bodies are held at once, from their coming until their requests wait for a row; 128 MiB
+    /// otherwise. Requests beyond them are answered with 429.
+    #[must_use]
+    pub fn bodies(self, bytes: usize) -> Self {
+        Self { bodies: bytes, ..self }
+    }
+
+    /// Answers under these names too. A server without keys that listens to this machine alone is known under no name but this
+    /// machine's, so that no page on the web can lead a browser to it; with a `*`, every name will do.
+    #[must_use]
+    pub fn hosts(self, hosts: Vec<Host>) -> Self {
+        Self { hosts, ..self }
     }
 
     /// Answers only those who have one of these keys, if there are any.
@@ -99,8 +121,11 @@ impl Server {
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
+        let failed = |error: io::Error| Error::new(ErrorKind::Network, error.to_string());
+        let bound = listener.local_addr().map_err(failed)?.ip();
         let app = App::new(self.models, self.keep_alive);
-        let guarded = guard::protect(router(app.clone(), self.compat), self.keys);
+        let routes = router(app.clone(), self.compat).layer(Extension(Intake::new(self.bodies)));
+        let guarded = host::known(guard::protect(routes, self.keys.clone()), bound, &self.keys, self.hosts);
         let routes = guard::open_to(metrics::counted(guarded, &app), self.origins);
         let (close, closed) = oneshot::channel::<()>();
         let until = async {
@@ -124,13 +149,19 @@ impl Server {
             }
         };
         on_engines(&app, EngineHandle::shutdown).await;
-        served.map_err(|error| Error::new(ErrorKind::Network, error.to_string()))
+        served.map_err(failed)
     }
 }
 
-/// Calls something that blocks on every engine, outside the runtime's own threads.
+/// Calls something that blocks on all engines at once, outside the runtime's own threads, and waits for all of it.
 async fn on_engines(app: &App, act: fn(&EngineHandle)) {
-    let app = app.clone();
-    // A panic there has ended the engine too.
-    let _ = spawn_blocking(move || app.models().iter().for_each(|model| act(&model.engine))).await;
+    let begin = |model: &Arc<ServedModel>| {
+        let engine = model.engine.clone();
+        spawn_blocking(move || act(&engine))
+    };
+    let acting: Vec<_> = app.models().iter().map(begin).collect();
+    for acting in acting {
+        // A panic there has ended the engine too.
+        let _ = acting.await;
+    }
 }

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 use tandem_engine::Phase;
-use tokio::task::spawn_blocking;
 
 /// The served models, shared by all connections.
 #[derive(Clone, Debug)]
@@ -90,14 +89,4 @@ impl App {
     pub(crate) fn begin_drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
-}
-
-/// Runs what may take long outside the runtime's own threads.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    spawn_blocking(work).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a request's work panicked");
-        Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request could not be processed"))
-    })
 }

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 /// `response_format`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct ResponseFormat {
+    #[schema(pattern = "^(text|json_object|json_schema)$")]
     r#type: String,
     json_schema: Option<JsonSchema>,
 }
@@ -20,6 +21,7 @@ pub(crate) struct ResponseFormat {
 /// A schema with its name. It is enforced whether or not the client calls it strict.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct JsonSchema {
+    #[schema(value_type = Option<Object>)]
     schema: Option<Value>,
     #[serde(rename = "strict")]
     _strict: Option<bool>,

@@ -13,12 +13,47 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 use tandem_spec::grammar::Grammar;
+use utoipa::openapi::{
+    RefOr, Schema,
+    schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Type},
+};
 
 /// Stands before the declarations.
 const BEFORE: &str = "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>\n";
 
 /// Stands behind them.
 const BEHIND: &str = "</tools>\n\nFor each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>";
+
+/// What `tools` may be.
+pub(crate) fn list_schema() -> RefOr<Schema> {
+    let word = |words: &[&'static str]| {
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words.to_vec()))
+    };
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let function = ObjectBuilder::new()
+        .property("name", text().min_length(Some(1)))
+        .property("description", text())
+        .property("parameters", ObjectBuilder::new().schema_type(Type::Object))
+        .required("name");
+    let tool = ObjectBuilder::new()
+        .property("type", word(&["function"]))
+        .property("function", function)
+        .required("type")
+        .required("function");
+    ArrayBuilder::new().items(tool).into()
+}
+
+/// What `tool_choice` may be.
+pub(crate) fn choice_schema() -> RefOr<Schema> {
+    let words = ["none", "auto", "required"];
+    let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words));
+    let name = ObjectBuilder::new()
+        .property("name", ObjectBuilder::new().schema_type(Type::String))
+        .required("name");
+    let kind = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["function"]));
+    let named = ObjectBuilder::new().property("type", kind).property("function", name).required("function");
+    OneOfBuilder::new().item(word).item(named).into()
+}
 
 /// Which functions may or must be called.
 #[derive(Clone, Debug, PartialEq)]

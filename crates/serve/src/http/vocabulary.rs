@@ -1,16 +1,9 @@
 //! `POST /tokenize` and `/detokenize`, as llama.cpp's server has them.
 
-use super::{
-    body::Body,
-    document::Reads,
-    error::ApiError,
-    generation::refuse,
-    state::{App, blocking},
-};
+use super::{body::Body, document::Reads, error::ApiError, generation::refuse, state::App};
 use crate::{model::ServedModel, text::Detokenizer};
 use axum::{Json, extract::State, http::StatusCode};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::{str, sync::Arc};
 use tandem_contracts::text::{TokenId, Vocabulary};
 use utoipa::ToSchema;
@@ -44,18 +37,51 @@ pub(crate) struct DetokenizeRequest {
     tokens: Vec<TokenId>,
 }
 
+/// The tokens of a text, in order.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Tokens {
+    tokens: Vec<Token>,
+}
+
+/// A token, with its text where it is wanted.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum Token {
+    Id(u32),
+    Piece {
+        #[schema(value_type = u32)]
+        id: TokenId,
+        piece: Piece,
+    },
+}
+
+/// The text of a token, or its bytes where these are no text.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = TokenPiece)]
+enum Piece {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// The text of tokens.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Content {
+    content: String,
+}
+
 /// The tokens of a text.
 #[utoipa::path(
     post, path = "/tokenize", operation_id = "tokenize", request_body = TokenizeRequest,
-    responses((status = 200, description = "The tokens.", body = Value), Reads)
+    responses((status = 200, description = "The tokens.", body = Tokens), Reads)
 )]
 pub(crate) async fn tokenize(
     State(app): State<App>,
-    Body(request): Body<TokenizeRequest>,
-) -> Result<Json<Value>, ApiError> {
+    Body(request, place): Body<TokenizeRequest>,
+) -> Result<Json<Tokens>, ApiError> {
     refuse(StatusCode::BAD_REQUEST, &[("parse_special", request.parse_special == Some(false))])?;
     let model = app.model(request.model.as_deref())?;
-    blocking(move || {
+    let work = move || {
         let tokenizer = &model.text.tokenizer;
         let content = bounded(&model, &request.content)?;
         let encoded = match request.add_special {
@@ -64,29 +90,40 @@ pub(crate) async fn tokenize(
         };
         let tokens = encoded?;
         if request.with_pieces != Some(true) {
-            return Ok(Json(json!({"tokens": tokens})));
+            return Ok(Json(Tokens { tokens: tokens.into_iter().map(Token::Id).collect() }));
         }
         let pieces = tokens.iter().map(|&token| {
             let bytes = tokenizer.token_bytes(token).unwrap_or_default();
-            json!({"id": token, "piece": str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text))})
+            let piece = str::from_utf8(bytes)
+                .map_or_else(|_| Piece::Bytes(bytes.to_vec()), |text| Piece::Text(text.to_owned()));
+            Token::Piece { id: token, piece }
         });
-        Ok(Json(json!({"tokens": pieces.collect::<Vec<_>>()})))
-    })
-    .await
+        Ok(Json(Tokens { tokens: pieces.collect() }))
+    };
+    place.finish(work).await
 }
 
 /// The text of tokens, special ones by their names.
 #[utoipa::path(
     post, path = "/detokenize", operation_id = "detokenize", request_body = DetokenizeRequest,
-    responses((status = 200, description = "The text.", body = Value), Reads)
+    responses((status = 200, description = "The text.", body = Content), Reads)
 )]
 pub(crate) async fn detokenize(
     State(app): State<App>,
-    Body(request): Body<DetokenizeRequest>,
-) -> Result<Json<Value>, ApiError> {
+    Body(request, place): Body<DetokenizeRequest>,
+) -> Result<Json<Content>, ApiError> {
     let model = app.model(request.model.as_deref())?;
-    blocking(move || {
+    let work = move || {
         let tokenizer = &model.text.tokenizer;
+        // As many as the longest text that is taken could have.
+        if let Some(context) = model.exceeds(request.tokens.len()) {
+            let count = request.tokens.len();
+            let message = format!("this model's context is {context} tokens, the tokens are: {count}");
+            return Err(ApiError {
+                code: Some("context_length_exceeded"),
+                ..ApiError::field("tokens", message)
+            });
+        }
         if let Some(token) = request.tokens.iter().find(|&&token| tokenizer.token_bytes(token).is_none()) {
             return Err(ApiError::field("tokens", format!("tokens: there is no token of this id: {token}")));
         }
@@ -94,7 +131,7 @@ pub(crate) async fn detokenize(
         let mut content = String::new();
         request.tokens.iter().for_each(|&token| detokenizer.push(token, &mut content));
         detokenizer.finish(&mut content);
-        Ok(Json(json!({"content": content})))
-    })
-    .await
+        Ok(Json(Content { content }))
+    };
+    place.finish(work).await
 }

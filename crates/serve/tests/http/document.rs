@@ -69,5 +69,8 @@ fn what_endpoints_share_is_described_once_and_for_each() {
     }
     let statuses = document["paths"]["/v1/messages"]["post"]["responses"].as_object().expect("responses");
     let statuses: Vec<&str> = statuses.keys().map(String::as_str).collect();
-    assert_eq!(statuses, ["200", "400", "401", "404", "408", "413", "429", "499", "500", "501", "503"]);
+    assert_eq!(
+        statuses,
+        ["200", "400", "401", "403", "404", "408", "409", "413", "429", "500", "501", "503"]
+    );
 }

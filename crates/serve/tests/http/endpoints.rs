@@ -17,6 +17,20 @@ fn models_are_listed_and_shown() {
 }
 
 #[test]
+fn a_path_that_is_no_text_is_400_in_the_envelope() {
+    let rig = Rig::new();
+    for (method, path) in [
+        ("GET", "/v1/models/%ff"),
+        ("POST", "/v1/requests/%ff/cancel"),
+        ("GET", "/v1/responses/%ff"),
+        ("DELETE", "/v1/responses/%ff"),
+    ] {
+        let (status, error) = rig.connect().exchange(method, path, b"").error();
+        assert_eq!((status, &error["type"]), (400, &json!("invalid_request_error")), "{method} {path}");
+    }
+}
+
+#[test]
 fn what_no_model_does_is_501_with_the_reason() {
     let rig = Rig::new();
     let body = json!({"model": MODEL, "input": "a"});
@@ -121,6 +135,10 @@ fn texts_become_tokens_and_tokens_texts() {
     assert_eq!(detokenize(json!([97, 195, 169, 256])), json!({"content": "aé<|end|>"}));
     assert_eq!(detokenize(json!([]))["content"], "");
     assert_eq!(detokenize(json!([257]))["error"]["param"], "tokens");
+    // A context of 300 tokens of at most 7 bytes, and four times as much for what is composed.
+    let (most, more) = (json!([97].repeat(300 * 7 * 4)), json!([97].repeat(300 * 7 * 4 + 1)));
+    assert_eq!(detokenize(most)["content"].as_str().map(str::len), Some(8400));
+    assert_eq!(detokenize(more)["error"]["code"], "context_length_exceeded");
     let (status, error) = rig.post("/tokenize", &json!({"content": "a", "parse_special": false})).error();
     assert_eq!((status, &error["param"]), (400, &json!("parse_special")));
 }

@@ -47,6 +47,45 @@ fn a_key_is_asked_for_in_the_dialect_of_the_path() {
     assert_eq!(rig.get("/health").status, 200);
 }
 
+/// As a page does whose own name was made to lead here.
+#[test]
+fn a_server_without_keys_is_asked_under_its_own_names_alone() {
+    let asks = |rig: &Rig, host: &str, path: &str| {
+        let mut connection = rig.connect();
+        connection.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes());
+        connection.response()
+    };
+    let rig = Rig::new();
+    for host in ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080", "tandem.localhost"] {
+        assert_eq!(asks(&rig, host, "/health").status, 200, "{host}");
+    }
+    for host in ["evil.org", "evil.org:8080", "127.0.0.1.evil.org", "", "@", "10.0.0.1"] {
+        let (status, error) = asks(&rig, host, "/v1/models").error();
+        assert_eq!((status, &error["code"]), (403, &json!("host_not_allowed")), "{host}");
+        assert_eq!(error["type"], "permission_error");
+    }
+    let refused = asks(&rig, "evil.org", "/v1/messages").json();
+    assert_eq!((&refused["type"], &refused["error"]["type"]), (&json!("error"), &json!("permission_error")));
+    // The first line counts before the header.
+    let mut connection = rig.connect();
+    connection.send(b"GET http://evil.org/health HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    assert_eq!(connection.response().status, 403);
+    let mut connection = rig.connect();
+    connection.send(b"GET /health HTTP/1.0\r\n\r\n");
+    assert_eq!(connection.response().status, 200);
+
+    let told = |name: &str| vec![name.parse().expect("a host")];
+    let rig = Rig::with(Setup { hosts: told("llm.example.org"), ..Setup::default() });
+    let status = |host| asks(&rig, host, "/health").status;
+    assert_eq!((status("LLM.example.org:80"), status("localhost"), status("evil.org")), (200, 200, 403));
+    let rig = Rig::with(Setup { hosts: told("*"), ..Setup::default() });
+    assert_eq!(asks(&rig, "evil.org", "/health").status, 200);
+    // A page has no key.
+    let rig = Rig::with(Setup { keys: Keys::new(["sk-1"]), ..Setup::default() });
+    assert_eq!(asks(&rig, "llm.example.org", "/health").status, 200);
+    assert_eq!(asks(&rig, "llm.example.org", "/v1/models").status, 401);
+}
+
 #[test]
 fn pages_of_other_origins_may_not_ask_unless_they_are_named() {
     let preflight = [

@@ -95,9 +95,9 @@ fn a_request_is_cancelled_by_the_id_of_its_answer() {
 fn a_body_cut_midway_harms_nobody() {
     let rig = Rig::new();
     for bytes in [
-        &b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{\"messages\""[..],
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"mes\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        &b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{\"messages\""[..],
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"mes\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"NONSENSE\r\n\r\n",
         b"GET /health HTTP/1.1\r\nho",
     ] {
@@ -167,11 +167,42 @@ fn shutdown_does_not_wait_for_ever() {
     while rig.control.steps().is_empty() {
         thread::sleep(Duration::from_millis(5));
     }
+    let mut whole = rig.connect();
+    whole.request("POST", "/v1/chat/completions", chat("hi", json!({})).to_string().as_bytes());
+    rig.await_metrics(|metrics| metrics.accepted == 2);
     rig.begin_shutdown();
     thread::sleep(Duration::from_millis(300));
     control.release();
     let rest: String = std::iter::from_fn(|| running.chunk()).map(|chunk| text(Some(chunk))).collect();
-    assert!(rest.contains("\"error\"") && !rest.contains("[DONE]"), "{rest}");
+    assert!(rest.contains("the server is shutting down") && !rest.contains("[DONE]"), "{rest}");
+    let (status, error) = whole.response().error();
+    assert_eq!((status, &error["message"]), (503, &json!("the server is shutting down")));
+    rig.finish();
+}
+
+/// The first model is busy all the time.
+#[test]
+fn all_models_drain_together() {
+    let mut rig = Rig::with(Setup { names: vec!["one", "two"], apart: true, ..Setup::default() });
+    rig.control.hold(true);
+    let mut running = rig.connect();
+    let body = chat("say: goodbye", json!({"model": "one", "stream": true})).to_string();
+    running.request("POST", "/v1/chat/completions", body.as_bytes());
+    running.head();
+    while rig.control.steps().is_empty() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    rig.begin_shutdown();
+    while rig.get("/health").status == 200 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(50));
+    for model in ["one", "two"] {
+        assert_eq!(rig.chat("say: no", json!({"model": model})).status, 503, "{model}");
+    }
+    rig.control.release();
+    let rest: String = std::iter::from_fn(|| running.chunk()).map(|chunk| text(Some(chunk))).collect();
+    assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
     rig.finish();
 }
 

@@ -26,7 +26,7 @@ fn a_head_that_trickles_in_is_given_up() {
     let rig = impatient();
     let mut slow: Vec<Connection> = (0..20).map(|_| rig.connect()).collect();
     let begun = Instant::now();
-    for byte in b"GET /health HTTP/1.1\r\nhost: a\r\n".iter().cycle().take(12) {
+    for byte in b"GET /health HTTP/1.1\r\nhost: localhost\r\n".iter().cycle().take(12) {
         slow.iter_mut().for_each(|connection| connection.send(&[*byte]));
         thread::sleep(Duration::from_millis(50));
     }
@@ -39,8 +39,10 @@ fn a_head_that_trickles_in_is_given_up() {
 fn a_body_that_stops_is_408_and_one_that_goes_on_is_read() {
     let rig = impatient();
     let body = chat("say: ok", json!({})).to_string();
-    let head =
-        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     let mut stopped = rig.connect();
     stopped.send(head.as_bytes());
     stopped.send(&body.as_bytes()[..10]);
@@ -54,6 +56,59 @@ fn a_body_that_stops_is_408_and_one_that_goes_on_is_read() {
     }
     assert_eq!(slow.response().content(), "ok");
     alive(&rig);
+}
+
+/// One byte after the other, more often than the server loses patience: it would take for ever.
+#[test]
+fn a_body_that_trickles_in_is_given_up() {
+    let rig = impatient();
+    let mut slow = rig.connect();
+    slow.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n");
+    let begun = Instant::now();
+    let mut sender = slow.again();
+    let sending = thread::spawn(move || {
+        for _ in 0..100 {
+            sender.send(b"{");
+            thread::sleep(PATIENCE / 10);
+        }
+    });
+    assert_eq!(slow.response().error().0, 408);
+    let time = begun.elapsed();
+    // Four patiences, beside what a busy machine takes.
+    assert!(time >= PATIENCE * 3 && time < PATIENCE * 9, "{time:?}");
+    alive(&rig);
+    slow.leave();
+    sending.join().expect("a sender");
+}
+
+/// Large bodies that are all but whole hold what they hold; others are told to come back, and small ones get through.
+#[test]
+fn large_bodies_at_once_are_bounded() {
+    let rig = Rig::with(Setup { bodies: 2 << 20, ..Setup::default() });
+    let body = chat("say: ok", json!({"user": "x".repeat(1 << 20)})).to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let (most, end) = body.as_bytes().split_at(body.len() - 1);
+    let mut waiting: Vec<Connection> = (0..2).map(|_| rig.connect()).collect();
+    for connection in &mut waiting {
+        connection.send(head.as_bytes());
+        connection.send(most);
+    }
+    // Until the server has read what was sent.
+    let refused = (0..200).find_map(|_| {
+        thread::sleep(Duration::from_millis(20));
+        Some(rig.post_bytes("/v1/chat/completions", body.as_bytes())).filter(|it| it.status != 200)
+    });
+    let refused = refused.expect("a refusal");
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
+    alive(&rig);
+    for connection in &mut waiting {
+        connection.send(end);
+        assert_eq!(connection.response().content(), "ok");
+    }
+    assert_eq!(rig.post_bytes("/v1/chat/completions", body.as_bytes()).content(), "ok");
 }
 
 /// More is asked for than sockets hold, and nothing read.

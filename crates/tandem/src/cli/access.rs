@@ -1,11 +1,11 @@
-//! Who may ask a server: API keys, and pages of other origins.
+//! Who may ask a server, and under which name: API keys, pages of other origins, hosts.
 //!
 //! Invariant: a key is shown nowhere, neither in the help nor in an error.
 
 use crate::error::{Error, Result};
 use clap::Args;
 use std::{fmt, fs, path::PathBuf};
-use tandem_serve::http::{Keys, Origin};
+use tandem_serve::http::{Host, Keys, Origin};
 
 /// Who may ask.
 #[derive(Args, Debug, Clone)]
@@ -24,6 +24,12 @@ pub(crate) struct Access {
     /// times, or with commas between.
     #[arg(long, value_name = "ORIGIN", env = "TANDEM_CORS_ORIGIN", value_delimiter = ',')]
     pub cors_origin: Vec<Origin>,
+
+    /// Answer also under this host name (such as `llm.example.org`, or `*` for all); may be given several times, or with commas
+    /// between. A server without keys for this machine alone answers otherwise only as `localhost` or by its address, so that no
+    /// page can lead a browser to it under a name of its own.
+    #[arg(long, value_name = "NAME", env = "TANDEM_ALLOW_HOST", value_delimiter = ',')]
+    pub allow_host: Vec<Host>,
 
     /// Listen on an address that other machines reach, though there is no key.
     #[arg(long)]

@@ -74,6 +74,7 @@ async fn serve(arguments: &cli::Serve, (model, starting): (ServedModel, Starting
     let name = model.name.clone();
     let server = Server::new(vec![model], Duration::from_secs(arguments.drain_timeout))
         .keys(keys)
+        .hosts(arguments.access.allow_host.clone())
         .origins(arguments.access.cors_origin.clone())
         .compat(arguments.compat.map(|cli::Compat::MlxLm| Compat::MlxLm));
     let (end, told) = oneshot::channel::<()>();

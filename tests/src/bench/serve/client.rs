@@ -54,7 +54,7 @@ impl Client {
         let begun = Instant::now();
         write!(
             self.0.get_mut(),
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )?;
         let (mut first, mut usage, mut line) = (None, Value::Null, String::new());
@@ -91,7 +91,7 @@ impl Client {
     /// # Errors
     /// There is no answer.
     pub(super) fn is_well(&mut self) -> Result<bool> {
-        write!(self.0.get_mut(), "GET /health HTTP/1.1\r\nhost: bench\r\n\r\n")?;
+        write!(self.0.get_mut(), "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
         let mut line = String::new();
         self.line(&mut line)?;
         let well = line.contains(" 200 ");

@@ -2,15 +2,17 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `request` | a body as the fields of a chat |
-//! | `reply` | answers as blocks of content, whole and as events |
+//! | `request`, `turn` | a body as the fields of a chat; its turns as messages |
+//! | `reply`, `object` | answers as blocks of content, whole and as events; how these stand on the wire |
 //!
 //! Invariants: what a request means is what the chat means that it becomes; errors have Anthropic's envelope; the tokens
 //! that are counted are those that the same request reports.
 //! Source: <https://docs.anthropic.com/en/api/messages>.
 
+mod object;
 mod reply;
 mod request;
+mod turn;
 
 use super::{
     body::{Body, typed},
@@ -18,7 +20,8 @@ use super::{
     document::{Generating, Reading, Refusals},
     error::ApiError,
     generation::Generation,
-    state::{App, blocking},
+    intake::Place,
+    state::App,
 };
 use crate::model::ServedModel;
 use axum::{
@@ -26,10 +29,11 @@ use axum::{
     extract::{FromRequest, Request, State},
     response::{IntoResponse, Response},
 };
+use object::{Event, Message};
 use reply::Stops;
 use request::MessagesRequest;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use utoipa::ToSchema;
 
 /// An error in Anthropic's envelope.
@@ -45,7 +49,7 @@ impl From<ApiError> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let envelope = envelope(&self.0);
-        self.0.enveloped(envelope)
+        self.0.enveloped(json!(envelope))
     }
 }
 
@@ -63,14 +67,26 @@ struct RefusedBecause {
     message: String,
 }
 
+/// Tokens of messages.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = MessageCount)]
+pub(crate) struct Count {
+    input_tokens: usize,
+}
+
 /// What these endpoints refuse with.
 type MessageGenerates = Refusals<Generating, Refused>;
 type MessageReads = Refusals<Reading, Refused>;
 
 /// The body of an error.
-fn envelope(error: &ApiError) -> Value {
+fn envelope(error: &ApiError) -> Refused {
+    Refused { r#type: "error", error: because(error) }
+}
+
+fn because(error: &ApiError) -> RefusedBecause {
     let kind = match error.status.as_u16() {
         401 => "authentication_error",
+        403 => "permission_error",
         404 => "not_found_error",
         413 => "request_too_large",
         429 => "rate_limit_error",
@@ -78,8 +94,7 @@ fn envelope(error: &ApiError) -> Value {
         status if status >= 500 => "api_error",
         _ => "invalid_request_error",
     };
-    let error = RefusedBecause { r#type: kind, message: error.message.clone() };
-    json!(Refused { r#type: "error", error })
+    RefusedBecause { r#type: kind, message: error.message.clone() }
 }
 
 /// Answers messages.
@@ -87,17 +102,17 @@ fn envelope(error: &ApiError) -> Value {
     post, path = "/v1/messages", operation_id = "messages", request_body = MessagesRequest,
     responses(
         (status = 200, description = "The message, or its events.",
-            content((Value = "application/json"), (String = "text/event-stream"))),
+            content((Message = "application/json"), (Event = "text/event-stream"))),
         MessageGenerates,
     )
 )]
 pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
-    let asked = read(request).await?;
+    let (asked, place) = read(request).await?;
     asked.check_length()?;
     let (stops, streamed) = (Stops(asked.stops()), asked.streams());
     let model = app.model(asked.model())?;
     let running = app.running().clone();
-    let submitted = blocking(move || {
+    let submitted = place.finish(move || {
         let (own, generation) = chat_of(&asked, &model)?;
         let (mut answer, prompt) = chat::submit("msg_", (&own, &generation), &model)?;
         running.know(&mut answer, &model.engine);
@@ -114,22 +129,22 @@ pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result
 /// Counts the tokens of messages.
 #[utoipa::path(
     post, path = "/v1/messages/count_tokens", operation_id = "count_tokens", request_body = MessagesRequest,
-    responses((status = 200, description = "The count.", body = Value), MessageReads)
+    responses((status = 200, description = "The count.", body = Count), MessageReads)
 )]
-pub(crate) async fn count_tokens(State(app): State<App>, request: Request) -> Result<Json<Value>, Refusal> {
-    let asked = read(request).await?;
+pub(crate) async fn count_tokens(State(app): State<App>, request: Request) -> Result<Json<Count>, Refusal> {
+    let (asked, place) = read(request).await?;
     let model = app.model(asked.model())?;
-    let counted = blocking(move || {
+    let counted = place.finish(move || {
         let (own, _) = chat_of(&asked, &model)?;
         own.tokens(&model)
     });
-    Ok(Json(json!({"input_tokens": counted.await?.len()})))
+    Ok(Json(Count { input_tokens: counted.await?.len() }))
 }
 
-async fn read(request: Request) -> Result<MessagesRequest, ApiError> {
-    let Body(asked) = Body::<MessagesRequest>::from_request(request, &()).await?;
+async fn read(request: Request) -> Result<(MessagesRequest, Place), ApiError> {
+    let Body(asked, place) = Body::<MessagesRequest>::from_request(request, &()).await?;
     asked.check()?;
-    Ok(asked)
+    Ok((asked, place))
 }
 
 /// The chat that a request becomes.

@@ -1,9 +1,9 @@
 //! Anthropic's messages as the fields of a chat.
 //!
-//! Invariants: text is the same whether it comes as a string or as blocks; results of tools stand before the text of
-//! their turn; a last turn of the assistant that is text is continued; a system block that only bills, and changes with
-//! each request, is no part of the prompt.
+//! Invariants: a last turn of the assistant that is text is continued; a system block that only bills, and changes with
+//! each request, is no part of the prompt; thinking is refused where the model cannot be asked for it.
 
+use super::turn::{Content, Turn, assistant, texts, user};
 use crate::{
     http::{error::ApiError, generation::in_range},
     model::ModelText,
@@ -18,13 +18,19 @@ const BILLING: &str = "x-anthropic-billing-header:";
 /// A request.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct MessagesRequest {
+    #[schema(value_type = String, required = true)]
     model: Option<String>,
+    #[schema(min_items = 1)]
     messages: Vec<Turn>,
+    /// Not needed where tokens are counted.
+    #[schema(minimum = 1)]
     max_tokens: Option<u64>,
     system: Option<Content>,
     stop_sequences: Option<Vec<String>>,
     stream: Option<bool>,
+    #[schema(minimum = 0, maximum = 1)]
     temperature: Option<f64>,
+    #[schema(minimum = 0, maximum = 1)]
     top_p: Option<f64>,
     top_k: Option<u32>,
     tools: Option<Vec<Tool>>,
@@ -33,45 +39,19 @@ pub(crate) struct MessagesRequest {
 }
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-struct Turn {
-    role: String,
-    content: Content,
-}
-
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[schema(as = MessageContent)]
-#[serde(untagged, expecting = "expected a string or a list of blocks")]
-enum Content {
-    Text(String),
-    Blocks(Vec<Block>),
-}
-
-/// A block of any type, with the fields of all.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-struct Block {
-    #[serde(default)]
-    r#type: String,
-    text: Option<String>,
-    thinking: Option<String>,
-    id: Option<String>,
-    name: Option<String>,
-    input: Option<Value>,
-    tool_use_id: Option<String>,
-    #[schema(no_recursion)]
-    content: Option<Box<Content>>,
-}
-
-#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[schema(as = MessageTool)]
 struct Tool {
+    #[schema(pattern = "^custom$")]
     r#type: Option<String>,
     name: String,
     description: Option<String>,
+    #[schema(value_type = Option<Object>)]
     input_schema: Option<Value>,
 }
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ToolChoice {
+    #[schema(pattern = "^(auto|any|tool|none)$")]
     r#type: String,
     name: Option<String>,
     disable_parallel_tool_use: Option<bool>,
@@ -79,7 +59,10 @@ struct ToolChoice {
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct Thinking {
+    #[schema(pattern = "^(enabled|adaptive|disabled)$")]
     r#type: String,
+    /// A wish, as it is there: thinking ends when the model ends it.
+    budget_tokens: Option<u64>,
 }
 
 impl MessagesRequest {
@@ -198,9 +181,11 @@ impl MessagesRequest {
         Ok(())
     }
 
-    /// Thinking is off where it is not asked for, as far as the template can turn it off.
+    /// Thinking is off where it is not asked for, as far as the template can turn it off. A model that decides for itself may
+    /// also decide against it; one that never thinks cannot be told to.
     fn add_thinking(&self, fields: &mut Value, text: &ModelText) -> Result<(), ApiError> {
-        let on = match self.thinking.as_ref().map(|thinking| thinking.r#type.as_str()) {
+        let kind = self.thinking.as_ref().map(|thinking| thinking.r#type.as_str());
+        let on = match kind {
             None | Some("disabled") => false,
             Some("enabled" | "adaptive") => true,
             Some(kind) => {
@@ -208,94 +193,16 @@ impl MessagesRequest {
                 return Err(ApiError::field("thinking", message));
             }
         };
+        if self.thinking.as_ref().and_then(|thinking| thinking.budget_tokens) == Some(0) {
+            return Err(ApiError::field("thinking", "thinking.budget_tokens must be at least 1"));
+        }
         if text.template.as_ref().is_some_and(|template| template.reads("enable_thinking")) {
             fields["chat_template_kwargs"] = json!({"enable_thinking": on});
+        } else if kind == Some("enabled") && !text.style.reasons() {
+            return Err(ApiError::field("thinking", "thinking: this model does not think before it answers"));
         }
         Ok(())
     }
-}
-
-/// The texts of a content that may hold nothing else.
-fn texts<'a>(content: &'a Content, path: &str) -> Result<Vec<&'a str>, ApiError> {
-    match content {
-        Content::Text(text) => Ok(vec![text]),
-        Content::Blocks(blocks) => blocks
-            .iter()
-            .enumerate()
-            .map(|(index, block)| match (block.r#type.as_str(), &block.text) {
-                ("text", Some(text)) => Ok(text.as_str()),
-                _ => Err(unknown(&format!("{path}[{index}]"), block)),
-            })
-            .collect(),
-    }
-}
-
-fn unknown(path: &str, block: &Block) -> ApiError {
-    let message = format!("{path}: this model takes no block of this form here, got: {:?}", block.r#type);
-    ApiError::field(path, message)
-}
-
-/// Adds a user's turn: results of tools as messages of their own, then its text.
-fn user(content: &Content, path: &str, messages: &mut Vec<Value>) -> Result<(), ApiError> {
-    let blocks = match content {
-        Content::Text(text) => {
-            messages.push(json!({"role": "user", "content": text}));
-            return Ok(());
-        }
-        Content::Blocks(blocks) => blocks,
-    };
-    let (mut text, mut said) = (String::new(), blocks.is_empty());
-    for (index, block) in blocks.iter().enumerate() {
-        let path = format!("{path}.content[{index}]");
-        match (block.r#type.as_str(), &block.text, &block.tool_use_id) {
-            ("text", Some(more), _) => {
-                text.push_str(more);
-                said = true;
-            }
-            ("tool_result", _, Some(id)) => {
-                let inner = block.content.as_ref().map(|content| texts(content, &format!("{path}.content")));
-                let result = inner.transpose()?.unwrap_or_default().concat();
-                messages.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
-            }
-            _ => return Err(unknown(&path, block)),
-        }
-    }
-    if said {
-        messages.push(json!({"role": "user", "content": text}));
-    }
-    Ok(())
-}
-
-/// An assistant's turn as a message.
-fn assistant(content: &Content, path: &str) -> Result<Value, ApiError> {
-    let blocks = match content {
-        Content::Text(text) => return Ok(json!({"role": "assistant", "content": text})),
-        Content::Blocks(blocks) => blocks,
-    };
-    let (mut text, mut thinking, mut calls) = (String::new(), String::new(), Vec::new());
-    for (index, block) in blocks.iter().enumerate() {
-        let path = format!("{path}.content[{index}]");
-        match (block.r#type.as_str(), &block.text, &block.thinking, &block.name) {
-            ("text", Some(more), ..) => text.push_str(more),
-            ("thinking", _, Some(more), _) => thinking.push_str(more),
-            // Nobody but its maker can read it.
-            ("redacted_thinking", ..) => {}
-            ("tool_use", _, _, Some(name)) => {
-                let arguments = block.input.clone().unwrap_or_else(|| json!({})).to_string();
-                let function = json!({"name": name, "arguments": arguments});
-                calls.push(json!({"id": block.id, "type": "function", "function": function}));
-            }
-            _ => return Err(unknown(&path, block)),
-        }
-    }
-    let mut message = json!({"role": "assistant", "content": text});
-    if !thinking.is_empty() {
-        message["reasoning_content"] = json!(thinking);
-    }
-    if !calls.is_empty() {
-        message["tool_calls"] = json!(calls);
-    }
-    Ok(message)
 }
 
 #[cfg(test)]
@@ -303,13 +210,44 @@ mod tests {
     use super::*;
     use crate::text::Tokenizer;
 
+    /// Templates of models that think when they are told to, always, and never.
+    const TOLD: &str = "{{ enable_thinking }}{% for m in messages %}{% endfor %}";
+    const ALWAYS: &str = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}<think>\n";
+    const NEVER: &str = "{% for m in messages %}{{ m.content }}{% endfor %}";
+
     fn chat(body: Value) -> Result<(Value, String), String> {
-        let text = ModelText::new(
-            Tokenizer::bytes().expect("a tokeniser"),
-            Some("{{ enable_thinking }}{% for m in messages %}{% endfor %}"),
-        );
+        chat_of(body, TOLD)
+    }
+
+    fn chat_of(body: Value, template: &str) -> Result<(Value, String), String> {
+        let text = ModelText::new(Tokenizer::bytes().expect("a tokeniser"), Some(template));
         let asked: MessagesRequest = serde_json::from_value(body).map_err(|error| error.to_string())?;
         asked.chat(&text.expect("a template")).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn thinking_is_as_asked_for_or_refused() {
+        let body =
+            |thinking: Value| json!({"messages": [{"role": "user", "content": "a"}], "thinking": thinking});
+        let variables = |thinking: Value, template| {
+            let asked = chat_of(body(thinking), template);
+            asked.map(|(fields, _)| fields["chat_template_kwargs"].clone())
+        };
+        let enabled = || json!({"type": "enabled", "budget_tokens": 2048});
+        for (thinking, on) in [
+            (enabled(), true),
+            (json!({"type": "adaptive"}), true),
+            (json!({"type": "disabled"}), false),
+            (json!(null), false),
+        ] {
+            assert_eq!(variables(thinking.clone(), TOLD), Ok(json!({"enable_thinking": on})), "{thinking}");
+            let refused = variables(thinking.clone(), NEVER).is_err();
+            assert_eq!(refused, thinking == enabled(), "{thinking}");
+        }
+        assert_eq!(variables(enabled(), ALWAYS), Ok(Value::Null));
+        for thinking in [json!({"type": "much"}), json!({"type": "enabled", "budget_tokens": 0})] {
+            assert!(variables(thinking.clone(), TOLD).is_err(), "{thinking}");
+        }
     }
 
     #[test]
@@ -325,6 +263,7 @@ mod tests {
                 {"role": "user", "content": [
                     {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "18"}], "is_error": false},
                     {"type": "tool_result", "tool_use_id": "t2"}, {"type": "text", "text": "and?"},
+                    {"type": "tool_result", "tool_use_id": "t3", "content": "no such town", "is_error": true},
                 ]},
                 {"role": "assistant", "content": "It"},
             ],
@@ -341,6 +280,7 @@ mod tests {
                     "tool_calls": [{"id": "t1", "type": "function", "function": function}]},
                 {"role": "tool", "tool_call_id": "t1", "content": "18"},
                 {"role": "tool", "tool_call_id": "t2", "content": ""},
+                {"role": "tool", "tool_call_id": "t3", "content": "Error: no such town"},
                 {"role": "user", "content": "and?"},
             ],
             "stop": ["x"], "max_tokens": 5, "temperature": null, "top_p": null, "top_k": null,

@@ -19,7 +19,7 @@ use super::{
     chat, completion,
     error::ApiError,
     generation::Generation,
-    state::{App, blocking},
+    state::App,
 };
 use crate::model::ServedModel;
 use axum::{
@@ -57,7 +57,7 @@ fn envelope(error: &ApiError) -> Value {
 
 /// The paths that this server answers in another way than Tandem's own.
 pub(super) fn routes() -> Router<App> {
-    let generating = |kind| post(move |State(app), Raw(bytes): Raw| generate(app, bytes, kind));
+    let generating = |kind| post(move |State(app), body: Result<Raw, ApiError>| generate(app, body, kind));
     Router::new()
         .route("/v1/chat/completions", generating(Kind::Chat))
         .route("/chat/completions", generating(Kind::Chat))
@@ -69,12 +69,13 @@ pub(super) fn routes() -> Router<App> {
         .method_not_allowed_fallback(unknown)
 }
 
-async fn generate(app: App, bytes: Vec<u8>, kind: Kind) -> Result<Response, Refusal> {
-    let asked = blocking(move || Asked::read(&bytes, kind)).await?;
+async fn generate(app: App, body: Result<Raw, ApiError>, kind: Kind) -> Result<Response, Refusal> {
+    let Raw(bytes, place) = body?;
+    let (asked, place) = place.work(move || Asked::read(&bytes, kind)).await?;
     let model = app.model(Some(&asked.model))?;
     let (shape, streamed) = (asked.shape(kind), asked.streams);
     let running = app.running().clone();
-    let submitted = blocking(move || {
+    let submitted = place.finish(move || {
         let mut answer = begin(kind, &asked.fields, &model)?;
         running.know(&mut answer, &model.engine);
         Ok(answer)

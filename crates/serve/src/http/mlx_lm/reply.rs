@@ -189,11 +189,10 @@ impl Reply {
 
     fn usage(&self) -> Value {
         let usage = self.answer.usage();
-        let mut counts = json!({});
-        for count in ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"] {
-            counts[count] = usage[count].clone();
-        }
-        counts
+        json!({
+            "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.total_tokens, "prompt_tokens_details": usage.prompt_tokens_details,
+        })
     }
 
     fn scores(&self, tokens: &[Scored]) -> Vec<Value> {

@@ -13,6 +13,7 @@
 //! | `store.js`, `request.js` | what the browser keeps; requests and streams |
 //! | `transcript.js`, `panel.js`, `main.js` | the conversation, what stands around it, and the page at work |
 
+use super::error::ErrorBody;
 use axum::{
     http::{HeaderName, header},
     response::{Html, IntoResponse, Response},
@@ -67,7 +68,10 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 /// The page.
 #[utoipa::path(
     get, path = "/", operation_id = "page",
-    responses((status = 200, description = "The page.", body = String, content_type = "text/html"))
+    responses(
+        (status = 200, description = "The page.", body = String, content_type = "text/html"),
+        (status = 403, description = "The server is not known under this name.", body = ErrorBody),
+    )
 )]
 pub(crate) async fn page() -> Response {
     let headers = [

@@ -16,6 +16,7 @@ pub(super) struct Item {
     #[serde(skip_serializing_if = "Option::is_none")]
     r#type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(system|developer|user|assistant)$")]
     role: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<Content>,

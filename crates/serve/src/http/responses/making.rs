@@ -22,10 +22,7 @@ use axum::response::{
 };
 use futures_util::stream;
 use serde_json::{Value, json};
-use std::{
-    convert::Infallible,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// What ids of responses begin with.
 pub(super) const PREFIX: &str = "resp_";
@@ -75,7 +72,7 @@ impl Making {
         let events = stream::unfold(self, |mut making| async {
             loop {
                 if let Some(event) = making.events.take() {
-                    return Some((Ok::<_, Infallible>(event), making));
+                    return Some((event, making));
                 }
                 if making.ended {
                     return None;

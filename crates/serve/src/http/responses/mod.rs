@@ -2,7 +2,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `request`, `item` | a body as the fields of a chat; its items as messages |
+//! | `request`, `field`, `item` | a body as the fields of a chat; what comes back of it; its items as messages |
 //! | `making`, `output`, `event` | an answer as output items, whole and as events |
 //! | `object` | the response itself |
 //! | `store` | responses that others continue |
@@ -12,6 +12,7 @@
 //! Source: <https://platform.openai.com/docs/api-reference/responses>.
 
 mod event;
+mod field;
 mod item;
 mod making;
 mod object;
@@ -24,22 +25,25 @@ use super::{
     chat::{self, ChatRequest},
     document::{Finds, Generates},
     error::ApiError,
-    state::{App, blocking},
+    path::Name,
+    state::App,
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use event::Event;
 use item::Item;
 use making::{Making, PREFIX};
 use object::ResponseObject;
 use request::ResponsesRequest;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::time::Instant;
 use store::Kept;
 pub(crate) use store::Store;
+use utoipa::ToSchema;
 
 /// Fields of chats by their names here.
 const NAMES: [(&str, &str); 3] =
@@ -53,13 +57,13 @@ pub(crate) type ResponsesBody = Generating<ResponsesRequest>;
     post, path = "/v1/responses", operation_id = "create_response", request_body = ResponsesBody,
     responses(
         (status = 200, description = "The response, or its events.",
-            content((ResponseObject = "application/json"), (String = "text/event-stream"))),
+            content((ResponseObject = "application/json"), (Event = "text/event-stream"))),
         Generates,
     )
 )]
 pub(crate) async fn create(
     State(app): State<App>,
-    Generating { own, mut generation }: Generating<ResponsesRequest>,
+    Generating { own, mut generation, place }: Generating<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
     own.check(&generation)?;
     generation.check(1)?;
@@ -67,7 +71,7 @@ pub(crate) async fn create(
     let model = app.model(own.model())?;
     let kept = own.previous().map(|id| find(&app, id, "previous_response_id")).transpose()?;
     let (streamed, running, store) = (own.streams(), app.running().clone(), app.responses().clone());
-    let submitted = blocking(move || {
+    let submitted = place.finish(move || {
         let before: Vec<Item> = kept.map(|kept| kept.read()).transpose()?.unwrap_or_default();
         let chat: ChatRequest = typed(&own.chat(&before)?)?;
         chat.check()?;
@@ -91,22 +95,31 @@ pub(crate) async fn create(
     params(("id" = String, Path, description = "Its id.")),
     responses((status = 200, description = "The response.", body = ResponseObject), Finds)
 )]
-pub(crate) async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Response, ApiError> {
+pub(crate) async fn show(State(app): State<App>, Name(id): Name) -> Result<Response, ApiError> {
     let object = find(&app, &id, "response_id")?.object.to_string();
     Ok(([(header::CONTENT_TYPE, "application/json")], object).into_response())
+}
+
+/// A response that is kept no more.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseForgotten)]
+pub(crate) struct Forgotten {
+    id: String,
+    object: &'static str,
+    deleted: bool,
 }
 
 /// Forgets a response that is kept.
 #[utoipa::path(
     delete, path = "/v1/responses/{id}", operation_id = "forget_response",
     params(("id" = String, Path, description = "Its id.")),
-    responses((status = 200, description = "It is gone.", body = Value), Finds)
+    responses((status = 200, description = "It is gone.", body = Forgotten), Finds)
 )]
-pub(crate) async fn forget(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn forget(State(app): State<App>, Name(id): Name) -> Result<Json<Forgotten>, ApiError> {
     if !app.responses().forget(&id, Instant::now()) {
         return Err(missing(&id, "response_id"));
     }
-    Ok(Json(json!({"id": id, "object": "response", "deleted": true})))
+    Ok(Json(Forgotten { id, object: "response", deleted: true }))
 }
 
 fn find(app: &App, id: &str, field: &str) -> Result<Kept, ApiError> {

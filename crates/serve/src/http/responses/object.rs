@@ -4,8 +4,8 @@ use super::{
     output::{Item, Status},
     request::Echo,
 };
+use crate::http::usage::{CompletionDetails, Drafts, UsageObject};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 /// A response.
@@ -47,46 +47,35 @@ pub(super) struct Incomplete {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = ResponseUsage)]
 pub(super) struct Usage {
-    input_tokens: Value,
+    input_tokens: usize,
     input_tokens_details: InputDetails,
-    output_tokens: Value,
-    output_tokens_details: OutputDetails,
-    total_tokens: Value,
+    output_tokens: usize,
+    output_tokens_details: CompletionDetails,
+    total_tokens: usize,
     /// As chats have it.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    tandem: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tandem: Option<Drafts>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = ResponseInputDetails)]
 struct InputDetails {
-    cached_tokens: Value,
+    cached_tokens: usize,
     /// Always 0: nothing is written to a cache that would be charged.
     cache_write_tokens: u64,
 }
 
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = ResponseOutputDetails)]
-struct OutputDetails {
-    reasoning_tokens: Value,
-}
-
-impl From<Value> for Usage {
+impl From<UsageObject> for Usage {
     /// The counts of a chat by their names here.
-    fn from(mut chat: Value) -> Self {
-        let mut take = |path: &str| chat.pointer_mut(path).map(Value::take).unwrap_or_default();
+    fn from(chat: UsageObject) -> Self {
+        let cached_tokens = chat.prompt_tokens_details.cached_tokens;
         Self {
-            input_tokens: take("/prompt_tokens"),
-            input_tokens_details: InputDetails {
-                cached_tokens: take("/prompt_tokens_details/cached_tokens"),
-                cache_write_tokens: 0,
-            },
-            output_tokens: take("/completion_tokens"),
-            output_tokens_details: OutputDetails {
-                reasoning_tokens: take("/completion_tokens_details/reasoning_tokens"),
-            },
-            total_tokens: take("/total_tokens"),
-            tandem: take("/tandem"),
+            input_tokens: chat.prompt_tokens,
+            input_tokens_details: InputDetails { cached_tokens, cache_write_tokens: 0 },
+            output_tokens: chat.completion_tokens,
+            output_tokens_details: chat.completion_tokens_details,
+            total_tokens: chat.total_tokens,
+            tandem: chat.tandem,
         }
     }
 }

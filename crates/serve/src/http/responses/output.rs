@@ -8,7 +8,7 @@ use crate::{
     http::{
         part::Piece,
         reply::CallPiece,
-        score::{self, Scored},
+        score::{self, Scored, ScoredToken},
     },
     text::Tokenizer,
 };
@@ -62,7 +62,7 @@ pub(super) enum Text {
         /// Always empty: nothing is cited.
         #[schema(value_type = Vec<String>)]
         annotations: [String; 0],
-        logprobs: Vec<Value>,
+        logprobs: Vec<ScoredToken>,
     },
 }
 

@@ -3,7 +3,10 @@
 //! Invariants: a field that is known is honoured or refused, never ignored; instructions stand before everything and are
 //! those of this request alone.
 
-use super::item::{Item, Turns};
+use super::{
+    field::{Reasoning, Text, Tool},
+    item::{Item, Turns},
+};
 use crate::{
     http::{
         error::ApiError,
@@ -46,9 +49,13 @@ pub(crate) struct ResponsesRequest {
     tool_choice: Option<Value>,
     parallel_tool_calls: Option<bool>,
     text: Option<Text>,
+    #[schema(minimum = 1)]
     max_output_tokens: Option<u64>,
+    #[schema(minimum = 0, maximum = 2)]
     temperature: Option<f64>,
+    #[schema(minimum = 0, maximum = 1)]
     top_p: Option<f64>,
+    #[schema(maximum = 20)]
     top_logprobs: Option<u32>,
     include: Option<Vec<String>>,
     reasoning: Option<Reasoning>,
@@ -70,55 +77,6 @@ pub(crate) struct ResponsesRequest {
 enum Input {
     Text(String),
     Items(Vec<Item>),
-}
-
-/// A function that may be called.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = ResponseTool)]
-pub(super) struct Tool {
-    r#type: String,
-    name: Option<String>,
-    description: Option<String>,
-    parameters: Option<Value>,
-    strict: Option<bool>,
-}
-
-/// How text is to be.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[schema(as = ResponseText)]
-pub(super) struct Text {
-    #[serde(default)]
-    format: Format,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verbosity: Option<String>,
-}
-
-/// Its form.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = ResponseTextFormat)]
-pub(super) struct Format {
-    r#type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    strict: Option<bool>,
-}
-
-impl Default for Format {
-    fn default() -> Self {
-        Self { r#type: "text".to_owned(), name: None, description: None, schema: None, strict: None }
-    }
-}
-
-/// How much is thought before.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-pub(super) struct Reasoning {
-    effort: Option<String>,
-    summary: Option<String>,
 }
 
 /// A request's fields as its response has them.
@@ -283,37 +241,6 @@ impl ResponsesRequest {
             safety_identifier: self.safety_identifier.clone(),
             prompt_cache_key: self.prompt_cache_key.clone(),
         }
-    }
-}
-
-impl Tool {
-    /// The declaration as chats have it.
-    fn declared(&self) -> Value {
-        let mut function = json!({"name": self.name});
-        let fields = [
-            ("description", self.description.as_ref().map(|text| json!(text))),
-            ("parameters", self.parameters.clone()),
-            ("strict", self.strict.map(Value::Bool)),
-        ];
-        for (name, value) in fields {
-            if let Some(value) = value {
-                function[name] = value;
-            }
-        }
-        json!({"type": "function", "function": function})
-    }
-}
-
-impl Format {
-    /// The form as chats have it.
-    fn chat(&self) -> Result<Value, ApiError> {
-        if self.r#type != "json_schema" {
-            return Ok(json!({"type": self.r#type}));
-        }
-        let missing = |field: &str| ApiError::field(field, format!("{field}: this field is required"));
-        self.name.as_ref().ok_or_else(|| missing("text.format.name"))?;
-        let schema = self.schema.as_ref().ok_or_else(|| missing("text.format.schema"))?;
-        Ok(json!({"type": "json_schema", "json_schema": {"schema": schema, "strict": self.strict}}))
     }
 }
 

@@ -43,7 +43,7 @@ impl Connection {
     pub(crate) fn request_with(&mut self, (method, path): (&str, &str), more: &[(&str, &str)], body: &[u8]) {
         let more: String = more.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n{more}content-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{more}content-length: {}\r\n\r\n",
             body.len()
         );
         self.send(head.as_bytes());
@@ -98,6 +98,12 @@ impl Connection {
     /// Whether the server has closed its side.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.stream.read(&mut [0]).is_ok_and(|count| count == 0)
+    }
+
+    /// The same connection once more, for another thread to send on.
+    pub(crate) fn again(&self) -> Self {
+        let stream = self.stream.get_ref().try_clone().expect("a socket");
+        Self { stream: BufReader::new(stream) }
     }
 
     /// Leaves without a word.

@@ -21,7 +21,7 @@ use tandem_contracts::{
 };
 use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_serve::{
-    http::{Compat, Keys, Origin, Server},
+    http::{Compat, Host, Keys, Origin, Server},
     model::{Defaults, ModelText, ServedModel},
     text::Tokenizer,
 };
@@ -48,8 +48,13 @@ pub(crate) struct Setup {
     pub(crate) patience: Duration,
     pub(crate) keys: Keys,
     pub(crate) origins: Vec<Origin>,
+    pub(crate) hosts: Vec<Host>,
+    /// Bytes of bodies that are held at once.
+    pub(crate) bodies: usize,
     /// Names of the models.
     pub(crate) names: Vec<&'static str>,
+    /// Whether each has an engine of its own.
+    pub(crate) apart: bool,
     /// Whether the model's loading waits for [`Control::release`].
     pub(crate) loading: bool,
     /// Tokens that a row may hold.
@@ -70,7 +75,10 @@ impl Default for Setup {
             patience: Duration::from_secs(60),
             keys: Keys::default(),
             origins: Vec::new(),
+            hosts: Vec::new(),
+            bodies: 128 << 20,
             names: vec![MODEL],
+            apart: false,
             loading: false,
             context: CONTEXT,
             compat: None,
@@ -109,25 +117,29 @@ impl Rig {
         // The scripted session knows its rows by how they came, so that none begins with another's state.
         let vocabulary = Some(tokenizer.len());
         let config = Config { vocabulary, prefix: PrefixLimits::OFF, ..setup.config.clone() };
-        let shared = Arc::clone(&control);
         let (waits, context) = (setup.loading, setup.context);
-        let build = move |device: &Device| {
-            if waits {
-                shared.wait_while_held();
-            }
-            Ok(Box::new(session::Scripted::new(device, shared, context)) as Box<dyn Session>)
+        let start = || {
+            let shared = Arc::clone(&control);
+            let build = move |device: &Device| {
+                if waits {
+                    shared.wait_while_held();
+                }
+                Ok(Box::new(session::Scripted::new(device, shared, context)) as Box<dyn Session>)
+            };
+            let clock = Box::new(Machine(std::time::Instant::now()));
+            let open = Box::new(|| Ok(fake::open()));
+            let starting = tandem_engine::start(open, build, config.clone(), clock).expect("a thread");
+            if waits { starting.handle() } else { starting.wait().expect("a model") }
         };
-        let clock = Box::new(Machine(std::time::Instant::now()));
-        let starting =
-            tandem_engine::start(Box::new(|| Ok(fake::open())), build, config, clock).expect("a thread");
-        let engine = if setup.loading { starting.handle() } else { starting.wait().expect("a model") };
-        let models = setup.names.iter().map(|name| {
+        let engine = start();
+        let models = setup.names.iter().enumerate().map(|(index, name)| {
+            let engine = if setup.apart && index > 0 { start() } else { engine.clone() };
             let text = ModelText::new(Tokenizer::bytes().expect("a tokeniser"), setup.template.as_deref());
             let text = text.expect("a template");
             ServedModel {
                 created: 1_700_000_000,
                 states: setup.states.clone(),
-                ..ServedModel::new((*name).to_owned(), engine.clone(), text, setup.defaults.clone())
+                ..ServedModel::new((*name).to_owned(), engine, text, setup.defaults.clone())
             }
         });
         let server = Server::new(models.collect(), setup.drain_timeout)
@@ -135,6 +147,8 @@ impl Rig {
             .patience(setup.patience)
             .keys(setup.keys)
             .origins(setup.origins)
+            .hosts(setup.hosts)
+            .bodies(setup.bodies)
             .compat(setup.compat);
         Self::run(server, engine, control)
     }

@@ -1,0 +1,187 @@
+//! Requests on their way in: from the first byte of a body to a place in the engine's queue.
+//!
+//! The queue bounds what waits for a row; this bounds what comes before it.
+//!
+//! Invariants: the bodies that are being read and worked at hold no more bytes than [`Intake`] has, beside the first
+//! [`FREE`] of each, so that large ones keep no small one out; work on bodies takes a bounded number of threads, and whoever
+//! waits for one waits without any; what a request holds is given back when its work has ended, also if its client has left
+//! before.
+
+use super::error::ApiError;
+use axum::http::StatusCode;
+use std::{sync::Arc, thread};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+};
+
+/// Bytes of bodies that are held at once, where nobody says otherwise: four of the largest.
+pub(super) const BYTES: usize = 128 << 20;
+/// Bytes of each body that are not counted.
+const FREE: usize = 64 << 10;
+/// Requests at once: far more than any engine's queue takes.
+const PLACES: usize = 1024;
+/// Threads that work on bodies, on machines with fewer cores.
+const WORKERS: usize = 4;
+/// Bytes are counted in pieces of so many.
+const PIECE: usize = 1 << 10;
+
+/// What is free. Cheap to clone; requests carry it as an extension.
+#[derive(Clone, Debug)]
+pub(super) struct Intake {
+    places: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    workers: Arc<Semaphore>,
+}
+
+/// A request that is on its way in, and what it holds.
+#[derive(Debug)]
+pub(crate) struct Place {
+    intake: Intake,
+    _place: OwnedSemaphorePermit,
+    /// Pieces beyond what is free.
+    pieces: Vec<OwnedSemaphorePermit>,
+    counted: usize,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self::new(BYTES)
+    }
+}
+
+impl Intake {
+    /// Room for so many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
+        let cores = thread::available_parallelism().map_or(WORKERS, |cores| cores.get().max(WORKERS));
+        let pieces = (bytes / PIECE).min(Semaphore::MAX_PERMITS);
+        let of = |count| Arc::new(Semaphore::new(count));
+        Self { places: of(PLACES), bytes: of(pieces), workers: of(cores) }
+    }
+
+    /// A place for a request.
+    ///
+    /// # Errors
+    /// 429: there is none.
+    pub(super) fn enter(&self) -> Result<Place, ApiError> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let full = |_| full(&format!("{PLACES} requests are being read"));
+        Ok(Place { _place: place.map_err(full)?, intake: self.clone(), pieces: Vec::new(), counted: 0 })
+    }
+}
+
+/// 429, with the time to come back.
+fn full(why: &str) -> ApiError {
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, format!("{why}, and no more can be held; try again"))
+}
+
+impl Place {
+    /// Holds a body of so many bytes.
+    ///
+    /// # Errors
+    /// 429: others hold too many.
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let wanted = bytes.saturating_sub(FREE).div_ceil(PIECE);
+        let more = u32::try_from(wanted.saturating_sub(self.counted)).unwrap_or(u32::MAX);
+        if more == 0 {
+            return Ok(());
+        }
+        let held = Arc::clone(&self.intake.bytes).try_acquire_many_owned(more);
+        self.pieces.push(held.map_err(|_| full("large bodies are being read"))?);
+        self.counted = wanted;
+        Ok(())
+    }
+
+    /// Does what may take long outside the runtime's own threads, and gives the place back.
+    ///
+    /// # Errors
+    /// Those of the work; 500 where it panics.
+    pub(crate) async fn work<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, Self), ApiError> {
+        let worker = Arc::clone(&self.intake.workers).acquire_owned().await;
+        let working = spawn_blocking(move || {
+            let _worker = worker;
+            work().map(|done| (done, self))
+        });
+        working.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request's work panicked");
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request could not be processed"))
+        })
+    }
+
+    /// Does the last of the work, after which nothing is held.
+    ///
+    /// # Errors
+    /// As [`Self::work`].
+    pub(crate) async fn finish<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.work(work).await.map(|(done, _)| done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_bodies_share_what_there_is_and_small_ones_are_free() {
+        let intake = Intake::new(1 << 20);
+        let (mut one, mut another) = (intake.enter().expect("a place"), intake.enter().expect("a place"));
+        one.hold(FREE + (1 << 20) - 1).expect("room");
+        assert_eq!(another.hold(FREE), Ok(()));
+        let error = another.hold(FREE + 1).expect_err("no room");
+        assert_eq!(error.status, StatusCode::TOO_MANY_REQUESTS);
+        // What is held already is not counted twice.
+        assert_eq!(one.hold(FREE + (1 << 20)), Ok(()));
+        drop(one);
+        assert_eq!(another.hold(FREE + 1), Ok(()));
+    }
+
+    #[test]
+    fn places_are_given_back() {
+        let intake = Intake::default();
+        let all: Vec<_> = (0..PLACES).map(|_| intake.enter().expect("a place")).collect();
+        assert_eq!(intake.enter().map(drop).map_err(|error| error.status.as_u16()), Err(429));
+        drop(all);
+        assert!(intake.enter().is_ok());
+    }
+
+    #[tokio::test]
+    async fn work_holds_its_place_until_it_has_ended_though_nobody_waits() {
+        let intake = Intake::new(PIECE);
+        let mut place = intake.enter().expect("a place");
+        place.hold(FREE + PIECE).expect("room");
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let working = tokio::spawn(place.finish(move || Ok(wait.recv().is_ok())));
+        while intake.workers.available_permits() == intake.workers_at_rest() {
+            tokio::task::yield_now().await;
+        }
+        working.abort();
+        assert!(working.await.is_err_and(|error| error.is_cancelled()));
+        assert_eq!(intake.bytes.available_permits(), 0);
+        drop(go);
+        while intake.bytes.available_permits() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(intake.workers.available_permits(), intake.workers_at_rest());
+    }
+
+    impl Intake {
+        fn workers_at_rest(&self) -> usize {
+            Self::new(0).workers.available_permits()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_500_and_gives_everything_back() {
+        let intake = Intake::default();
+        let place = intake.enter().expect("a place");
+        let worked = place.finish::<()>(|| panic!("as asked")).await;
+        assert_eq!(worked.map_err(|error| error.status.as_u16()), Err(500));
+        assert_eq!(intake.places.available_permits(), PLACES);
+    }
+}
