@@ -64,7 +64,7 @@ use error::ApiError;
 pub use guard::{Keys, Origin};
 pub use host::Host;
 use serde::Serialize;
-pub use server::Server;
+pub use server::{Server, runtime};
 use state::App;
 use utoipa::ToSchema;
 

@@ -19,10 +19,27 @@ use crate::{
 use axum::Extension;
 use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 use tandem_engine::EngineHandle;
-use tokio::{net::TcpListener, sync::oneshot, task::spawn_blocking, time::timeout};
+use tokio::{
+    net::TcpListener,
+    runtime::{self, Runtime},
+    sync::oneshot,
+    task::spawn_blocking,
+    time::timeout,
+};
 
 /// Time that clients have to read the end of their answers once everything has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What runs a server: one thread, the caller's, and others for work on requests that takes long.
+///
+/// On two threads each token would wake both: one to take it, the other to watch the sockets meanwhile; and each wake-up
+/// takes a core from the engine for a moment.
+///
+/// # Errors
+/// The system's, where it gives what a runtime needs to none.
+pub fn runtime() -> io::Result<Runtime> {
+    runtime::Builder::new_current_thread().enable_all().build()
+}
 
 /// The server of some models.
 ///

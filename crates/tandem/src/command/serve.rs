@@ -17,7 +17,7 @@ use std::{
 };
 use tandem_engine::Starting;
 use tandem_serve::{
-    http::{Compat, Keys, Server},
+    http::{Compat, Keys, Server, runtime},
     model::ServedModel,
 };
 use tokio::{
@@ -39,11 +39,7 @@ pub(crate) fn run(arguments: &cli::Serve) -> Result<()> {
     let mut defaults = model.defaults.clone();
     choose(&mut defaults, &arguments.choice, &model)?;
     model.defaults = defaults;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| Error::new("no runtime could be started").because(error))?;
+    let runtime = runtime().map_err(|error| Error::new("no runtime could be started").because(error))?;
     let served = runtime.block_on(serve(arguments, (model, starting), keys));
     // Whoever still waits for weights waits for nothing.
     Runtime::shutdown_background(runtime);

@@ -30,13 +30,10 @@ use tandem_contracts::sampling::Sampling;
 use tandem_engine::{Config, EngineHandle};
 use tandem_models::{Checkpoint, Source, weights::File};
 use tandem_serve::{
-    http::Server,
+    http::{Server, runtime},
     model::{Defaults, ModelText, ServedModel},
 };
-use tokio::{net::TcpListener, runtime, sync::oneshot};
-
-/// Threads that the program gives its server.
-const SERVER_THREADS: usize = 2;
+use tokio::{net::TcpListener, sync::oneshot};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -80,8 +77,7 @@ impl Rig {
         let defaults = Defaults { sampling: Sampling::greedy(), max_tokens: None };
         let model = ServedModel::new("starter".to_owned(), engine.clone(), text(&plan.model)?, defaults);
         let server = Server::new(vec![model], Duration::from_secs(5));
-        let runtime =
-            runtime::Builder::new_multi_thread().worker_threads(SERVER_THREADS).enable_all().build()?;
+        let runtime = runtime()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let address = listener.local_addr()?;
         let (end, told) = oneshot::channel::<()>();
