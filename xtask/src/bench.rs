@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Target::Engine(options) => with_starter("bench", &options.after("engine")),
         Target::Mlx(options) => mlx(options),
         Target::Serve(options) => serve(options),
-        Target::Spec(options) => with_starter("bench", &options.after("spec")),
+        Target::Spec(options) => spec(options),
         Target::Quality(options) => with_starter("quality", options),
     }
 }
@@ -89,6 +89,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn with_starter(program: &str, options: &relay::Options) -> Result<()> {
     let model = model::STARTER.fetch()?;
     process::run(relay::program(program, options)?.env(model::VARIABLE, model))
+}
+
+/// A wide vocabulary comes along, to which no small model belongs.
+fn spec(options: &relay::Options) -> Result<()> {
+    let (model, vocabulary) = (model::STARTER.fetch()?, model::VOCABULARY.fetch()?);
+    let mut bench = relay::program("bench", &options.after("spec"))?;
+    process::run(bench.env(model::VARIABLE, model).env(model::RANKS, vocabulary))
 }
 
 /// The program is built first, as it is measured too.

