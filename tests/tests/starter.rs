@@ -5,11 +5,19 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::{env, fs, path::PathBuf};
-use tandem_contracts::{model::StatePolicy, tensor::Precision};
+use tandem_contracts::{
+    model::StatePolicy,
+    request::{Event, Request},
+    sampling::Sampling,
+    tensor::{Device, Error, ErrorKind, Precision},
+    text::TokenId,
+};
+use tandem_engine::{Config, Draft, DraftSource, Drafting, Metrics, Models};
 use tandem_models::{Checkpoint, Options, Source, weights::File};
 use tandem_tests::{
     device::Backend,
     fixtures,
+    host::{Machine, request},
     parity::{Held, Real, Tolerances, render_answers},
     quality::{BAR, Golden, Loss, logits, tokenizer},
 };
@@ -57,6 +65,56 @@ fn cpu_is_as_perplexed_as_the_reference() {
     rows.iter().zip(&prefix[1..]).for_each(|(row, next)| loss.add(row, *next));
     let above = loss.above(Loss::of(&golden.prefix));
     assert!(above.abs() < BAR, "{:.4}, above mlx-lm by {above}", loss.perplexity());
+}
+
+/// The model's answers to two prompts, greedy and with a seed, two rows at once; and the counts.
+fn drafted(golden: &Real, draft: bool) -> (Vec<Vec<TokenId>>, Metrics) {
+    let bytes = fs::read(file()).unwrap();
+    let build = move |device: &Device| {
+        let load = || {
+            let source = Source::Gguf(File { name: "starter.gguf", bytes: &bytes });
+            let broken = |error: tandem_models::Error| Error::new(ErrorKind::Data, "load", error.to_string());
+            Checkpoint::open(source).map_err(broken)?.load(device, Options::default()).map_err(broken)
+        };
+        let draft = if draft { Some(DraftSource::Model(load()?)) } else { None };
+        Ok(Models { model: load()?, draft })
+    };
+    let mounted = Drafting { draft: Draft::Mounted, tokens: 4, adaptive: false, ..Drafting::default() };
+    let drafting = if draft { mounted } else { Drafting::OFF };
+    let open = Box::new(|| tandem_backend_cpu::open(tandem_backend_cpu::Options::default()));
+    let config = Config { drafting, max_rows: 2, ..Config::default() };
+    let engine = tandem_engine::spawn(open, build, config, Machine::clock()).unwrap();
+    let ask = |name: &str, sampling| {
+        let sampled = Request { sampling, ..request(golden.runs[name].prompt.clone(), 24) };
+        engine.submit(sampled).unwrap()
+    };
+    let seeded = Sampling { seed: 3, top_p: 0.9, ..Sampling::default() };
+    let running =
+        ["capital", "code"].map(|name| [Sampling::greedy(), seeded.clone()].map(|it| ask(name, it)));
+    let answers = running.into_iter().flatten().map(|mut row| {
+        let mut all = Vec::new();
+        while let Some(event) = row.recv() {
+            if let Event::Delta { tokens, .. } = event {
+                all.extend(tokens);
+            }
+        }
+        all
+    });
+    let answers = answers.collect();
+    engine.shutdown();
+    (answers, engine.metrics())
+}
+
+/// Its own guesses at what it says greedily are right but for what sampling chooses otherwise.
+#[test]
+fn cpu_answers_the_same_with_itself_as_its_draft_model() {
+    let golden = Real::read(&fixtures().join(NAME)).unwrap();
+    let ((plain, alone), (answers, metrics)) = (drafted(&golden, false), drafted(&golden, true));
+    assert_eq!(answers, plain);
+    assert!(answers.iter().all(|answer| answer.len() == 24));
+    let (right, all) = (metrics.accepted_tokens, metrics.drafted_tokens);
+    println!("{right} of {all} drafts were right, {} steps in place of {}", metrics.steps, alone.steps);
+    assert!(right * 2 > all && metrics.steps < alone.steps, "{right} of {all}");
 }
 
 #[cfg(feature = "mlx")]
