@@ -11,6 +11,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 use tandem_contracts::{
+    fake,
     model::{Code, Codes, Slot, StatePolicy},
     request::{Event, Outcome, Request, Score, Scoring, Usage},
     sampling::Sampling,
@@ -283,6 +284,34 @@ fn in_any_company_a_request_gets_its_tokens_alone() {
     println!("settings held by policy: {held:?}, right drafts: {accepted}");
     assert!(accepted > 1000, "{accepted}");
     assert!(held[&0] >= 80 && held[&1] >= 70 && held[&3] >= 10, "{held:?}");
+}
+
+/// On a device that defers, what is kept of rows is computed when it is kept: it holds no plane that they have shared.
+#[test]
+fn what_is_kept_of_rows_holds_nothing_of_their_company() {
+    let case = Case::read(&fixtures().join("tiny/llama")).unwrap();
+    let left = |prefix: PrefixLimits| {
+        let folder = fixtures().join("tiny/llama");
+        let build = move |device: &Device| {
+            let broken = |error: &dyn ToString| Error::new(ErrorKind::Data, "load", error.to_string());
+            let case = Case::read(&folder).map_err(|error| broken(&error))?;
+            let checkpoint = case.checkpoint().map_err(|error| broken(&error))?;
+            checkpoint.load(device, Options::default()).map_err(|error| broken(&error))
+        };
+        let open = Box::new(|| Ok(fake::open_for_shared_planes()));
+        let config = Config { prefix, ..Config::default() };
+        let engine = tandem_engine::spawn(open, build, config, Machine::clock()).unwrap();
+        let running: Vec<_> = wishes(&case).iter().map(|wish| wish.submit(&engine)).collect();
+        running.into_iter().for_each(|row| drop(answer(row)));
+        engine.drain();
+        engine.shutdown();
+        let metrics = engine.metrics();
+        (metrics.memory.active, metrics.stored_bytes)
+    };
+    let (nothing, _) = left(PrefixLimits::OFF);
+    let (kept, stored) = left(PrefixLimits { bytes: 64 << 20, shortest: 2, boundary: 4 });
+    // Planes of eight rows are eight times those of one.
+    assert!(stored > 0 && kept - nothing < 2 * stored, "{kept} beside {nothing}, stored: {stored}");
 }
 
 /// Greedy tokens of all prompts together, as far as the golden margins decide.
