@@ -10,6 +10,7 @@
 //! | [`execution`] | how a request is to be run: needs, support, and the resolved plan |
 //! | [`schedule`] | what a scheduling driver sees of a group, and the clock |
 //! | [`grammar`] | what binds an answer to a form |
+//! | [`fill`] | what a request determines of its answer |
 //! | [`text`] | vocabularies and stop matching, without a tokeniser's type |
 //! | [`sampling`] | how a row chooses its next token |
 //! | [`request`] | what a client submits, and the events that answer it |
@@ -23,6 +24,7 @@ pub mod conformance;
 pub mod execution;
 #[cfg(feature = "fake")]
 pub mod fake;
+pub mod fill;
 pub mod grammar;
 pub mod model;
 pub mod request;

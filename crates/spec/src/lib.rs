@@ -9,16 +9,19 @@
 //! | [`accept`] | which proposals of a window count |
 //! | [`depth`] | how many proposals are worth a step's time |
 //! | [`grammar`] | which tokens a grammar allows, and which it leaves no choice of |
+//! | [`fill`] | spans that a request determines, and copies of what stood before |
 //!
 //! ```text
 //!   tokens so far --propose--> drafts --depth--> window --one step--> chosen tokens --accept--> kept, and delivered
 //! ```
 //!
-//! Invariant: a draft never changes which tokens a row gets, only how many steps they take.
+//! Invariants: a draft never changes which tokens a row gets, only how many steps they take; what is filled in follows from the
+//! request and the row's own tokens.
 #![forbid(unsafe_code)]
 
 pub mod accept;
 pub mod depth;
 pub mod draft;
+pub mod fill;
 pub mod grammar;
 pub mod ngram;
