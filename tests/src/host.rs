@@ -51,5 +51,6 @@ pub fn request(prompt: Vec<TokenId>, tokens: usize) -> Request {
         state: None,
         text: Box::new(Mute),
         grammar: None,
+        fill: None,
     }
 }

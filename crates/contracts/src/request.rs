@@ -5,6 +5,7 @@
 
 use crate::{
     execution::Reason,
+    fill::Fill,
     grammar::Matcher,
     model::StatePolicy,
     sampling::Sampling,
@@ -42,6 +43,8 @@ pub struct Request {
     pub text: Box<dyn StopMatcher>,
     /// What binds the answer to a form.
     pub grammar: Option<Box<dyn Matcher>>,
+    /// What it determines of the answer beforehand.
+    pub fill: Option<Fill>,
 }
 
 impl fmt::Debug for Request {
@@ -55,6 +58,7 @@ impl fmt::Debug for Request {
             .field("end_tokens", &self.end_tokens)
             .field("ignore_end", &self.ignore_end)
             .field("grammar", &self.grammar)
+            .field("fill", &self.fill.as_ref().map(|fill| fill.rules.len()))
             .finish_non_exhaustive()
     }
 }
@@ -143,12 +147,14 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// Prompt tokens that came from stored state instead of a forward pass.
     pub cached_tokens: usize,
-    /// Tokens sampled; an end token counts, as it was paid for.
+    /// Tokens sampled or filled in; an end token counts, as it was paid for.
     pub completion_tokens: usize,
     /// Tokens that were proposed and verified.
     pub drafted_tokens: usize,
     /// How many of them were chosen.
     pub accepted_tokens: usize,
+    /// Tokens of the answer that the request determined, so that nobody chose them.
+    pub filled_tokens: usize,
 }
 
 /// Why a request was not accepted. Nothing of it ran.

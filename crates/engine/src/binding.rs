@@ -10,6 +10,7 @@ use crate::{
 };
 use tandem_contracts::{
     execution::{Execution, Features, Method, Requirements, Support},
+    fill::Fill,
     model::{Capabilities, Code, Codes, Session, StatePolicy},
     request::Request,
     sampling::Sampling,
@@ -31,6 +32,8 @@ pub(crate) struct Mounted {
     pub(crate) grammar: bool,
     /// What proposes the tokens that a grammar determines.
     pub(crate) grammar_draft: Option<Proposer>,
+    /// What proposes copies of what stood before, for requests that allow it.
+    pub(crate) echo: Option<Proposer>,
 }
 
 /// What is to be known of a policy.
@@ -74,6 +77,7 @@ impl Mounted {
             draft: (drafting.draft != Draft::Off).then_some(own),
             grammar: true,
             grammar_draft: (drafting.grammars && drafting.tokens > 0).then_some(own),
+            echo: (drafting.tokens > 0).then_some(own),
         }
     }
 }
@@ -103,14 +107,23 @@ impl Binding {
     /// How a request is run whose row is kept by the policy of this number.
     pub(crate) fn resolve(&self, request: &Request, policy: usize) -> Execution {
         let kept = self.policies.get(policy).copied().unwrap_or_default();
-        let needs = self.requirements(request, kept);
-        resolve(&needs, &self.support(&needs, kept), &self.features(&needs))
+        let (needs, fill) = (self.requirements(request, kept), request.fill.as_ref());
+        resolve(&needs, &self.support(&needs, kept, fill), &self.features(&needs, fill))
+    }
+
+    /// Whether copies alone are drafts enough for a request: where nothing else is mounted, its grammar proposes instead, and what
+    /// cannot be verified is decoded as it would be without.
+    fn echoes(&self, request: &Request, logprobs: bool) -> bool {
+        let facts = &self.model.execution;
+        let able = self.mounted.echo.is_some() && facts.verifies && !facts.paged;
+        able && allows_copies(request.fill.as_ref()) && request.grammar.is_none() && !logprobs
     }
 
     /// What a request brings. Requests carry no media or adapters yet, and a seed that was named looks like one that
     /// was drawn.
     fn requirements(&self, request: &Request, kept: Kept) -> Requirements {
         let Sampling { logit_bias, repetition, presence, frequency, dry, .. } = &request.sampling;
+        let logprobs = request.scoring.answer.is_some() || request.scoring.prompt.is_some();
         let penalised = presence.amount != 0.0 || frequency.amount != 0.0 || dry.multiplier != 0.0;
         Requirements {
             kv_quant: kept.affine,
@@ -118,17 +131,17 @@ impl Binding {
             repetition_penalty: repetition.amount != 1.0,
             logits_extras: penalised || !logit_bias.is_empty(),
             grammar: request.grammar.is_some(),
-            logprobs: request.scoring.answer.is_some() || request.scoring.prompt.is_some(),
-            draft: self.mounted.draft.is_some(),
+            logprobs,
+            draft: self.mounted.draft.is_some() || self.echoes(request, logprobs),
             ..Requirements::default()
         }
     }
 
     /// What can be done for a request that brings this.
-    fn support(&self, needs: &Requirements, kept: Kept) -> Support {
-        let (facts, Mounted { draft, grammar, grammar_draft }) = (&self.model.execution, self.mounted);
+    fn support(&self, needs: &Requirements, kept: Kept, fill: Option<&Fill>) -> Support {
+        let (facts, Mounted { draft, grammar, grammar_draft, echo }) = (&self.model.execution, self.mounted);
         let verified = |proposer: Option<Proposer>| proposer.filter(|_| facts.verifies);
-        let proposer = verified(if needs.draft { draft } else { grammar_draft });
+        let proposer = verified(if needs.draft { draft.or(echo) } else { grammar_draft });
         let speculative = proposer.is_some();
         let own = [facts.method].into_iter();
         Support {
@@ -147,29 +160,47 @@ impl Binding {
             speculative_logprobs: speculative,
             shared_speculative_adapters: facts.adapters && proposer.is_some_and(|it| it.adapters),
             shared_grammar_proposals: verified(grammar_draft).is_some(),
+            shared_fill: fill.is_some_and(|fill| !fill.rules.is_empty()),
+            shared_speculative_echo: speculative && allows_copies(fill),
             compiled_decode: facts.compiled,
-            // Nothing is filled in, copied, or stored of running rows yet.
+            // Nothing is stored of running rows yet.
             ..Support::default()
         }
     }
 
-    /// What is asked for: blocks where rows lie in them, and whatever the model has compiled or a grammar can spare.
-    fn features(&self, needs: &Requirements) -> Features {
+    /// What is asked for: blocks where rows lie in them, what the request determines, and whatever the model has compiled or a
+    /// grammar can spare.
+    fn features(&self, needs: &Requirements, fill: Option<&Fill>) -> Features {
         let facts = &self.model.execution;
         Features {
             paged_kv: facts.paged,
-            fill: false,
+            fill: fill.is_some(),
             compiled_decode: facts.compiled,
             grammar_jump: needs.grammar,
         }
     }
 }
 
+/// Whether spans that stood before may be copied.
+fn allows_copies(fill: Option<&Fill>) -> bool {
+    fill.is_some_and(|fill| fill.echo.is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use tandem_contracts::{execution::ModelFacts, tensor::Affine};
+    use crate::tests::{
+        rig::request,
+        structure::{Climb, bound as by},
+    };
+    use std::sync::Arc;
+    use tandem_contracts::{
+        execution::{ModelFacts, Reason},
+        fill::{Kind, Rule},
+        request::Scoring,
+        tensor::Affine,
+    };
 
     const AFFINE: Code = Code::Affine(Affine { bits: 4, group: 64 });
     const TURBO: Code = Code::Turbo { keys: 8, values: 3 };
@@ -185,7 +216,7 @@ mod tests {
     const VERIFYING: ModelFacts = ModelFacts { verifies: true, ..PLAIN };
     const ABLE: Proposer = Proposer { adapters: true };
     const UNABLE: Proposer = Proposer { adapters: false };
-    const NOTHING: Mounted = Mounted { draft: None, grammar: false, grammar_draft: None };
+    const NOTHING: Mounted = Mounted { draft: None, grammar: false, grammar_draft: None, echo: None };
 
     const UNCODED: Kept = Kept { affine: false, turbo: false, possible: true };
 
@@ -200,7 +231,7 @@ mod tests {
     }
 
     fn support(execution: &ModelFacts, mounted: Mounted, draft: bool) -> Support {
-        bound(execution, mounted).support(&Requirements { draft, ..Requirements::default() }, UNCODED)
+        bound(execution, mounted).support(&Requirements { draft, ..Requirements::default() }, UNCODED, None)
     }
 
     #[test]
@@ -233,7 +264,7 @@ mod tests {
         assert!(!with.speculative_turbo_quant && !with.shared_speculative_adapters);
         let needs = Requirements { draft: true, ..Requirements::default() };
         let turbo = Kept { turbo: true, ..UNCODED };
-        assert!(bound(&VERIFYING, drafting).support(&needs, turbo).speculative_turbo_quant);
+        assert!(bound(&VERIFYING, drafting).support(&needs, turbo, None).speculative_turbo_quant);
     }
 
     #[test]
@@ -252,7 +283,8 @@ mod tests {
             (Some(UNABLE), Some(ABLE), false, true),
             (None, Some(UNABLE), false, false),
         ] {
-            let support = support(&facts, Mounted { draft, grammar: true, grammar_draft }, needed);
+            let support =
+                support(&facts, Mounted { draft, grammar: true, grammar_draft, echo: None }, needed);
             assert_eq!(support.shared_speculative_adapters, able, "{draft:?} {grammar_draft:?} {needed}");
             // Whoever proposes, the grammar could.
             assert!(support.shared_grammar_proposals && support.grammar_batch && support.adapter_batch);
@@ -282,11 +314,62 @@ mod tests {
     #[test]
     fn what_the_model_has_is_asked_for_and_jumps_only_with_a_grammar() {
         let grammar = Requirements { grammar: true, ..Requirements::default() };
-        assert_eq!(bound(&PLAIN, NOTHING).features(&Requirements::default()), Features::default());
+        assert_eq!(bound(&PLAIN, NOTHING).features(&Requirements::default(), None), Features::default());
         let jumping = Features { grammar_jump: true, ..Features::default() };
-        assert_eq!(bound(&PLAIN, NOTHING).features(&grammar), jumping);
+        assert_eq!(bound(&PLAIN, NOTHING).features(&grammar, None), jumping);
         let able = ModelFacts { paged: true, compiled: true, ..PLAIN };
         let asked = Features { paged_kv: true, compiled_decode: true, ..Features::default() };
-        assert_eq!(bound(&able, NOTHING).features(&Requirements::default()), asked);
+        assert_eq!(bound(&able, NOTHING).features(&Requirements::default(), None), asked);
+    }
+
+    fn rule() -> Rule {
+        Rule { trigger: vec![1], emit: vec![2, 3], kind: Kind::Name }
+    }
+
+    /// How a request is run: its method, whether it is filled in, and why not.
+    fn run(binding: &Binding, request: Request) -> (Method, bool, Vec<Reason>) {
+        let Execution { method, fill, reasons, .. } = binding.resolve(&request, 0);
+        (method, fill, reasons)
+    }
+
+    #[test]
+    fn what_a_request_determines_is_filled_in_where_nothing_proposes() {
+        let strict = Fill { rules: [rule()].into(), echo: None };
+        let asked = |fill: &Fill| Request { fill: Some(fill.clone()), ..request(&[1, 2], 3) };
+        let (plain, speculative) = (Method::Autoregressive, Method::Speculative);
+        let refused = vec![Reason::FillIncompatible];
+        let nothing = bound(&VERIFYING, NOTHING);
+        assert_eq!(run(&nothing, request(&[1, 2], 3)), (plain, false, vec![]));
+        assert_eq!(run(&nothing, asked(&strict)), (plain, true, vec![]));
+        assert_eq!(run(&nothing, asked(&Fill::default())), (plain, false, refused.clone()));
+        let scoring = Scoring { answer: Some(0), prompt: None };
+        assert_eq!(run(&nothing, Request { scoring, ..asked(&strict) }), (plain, false, refused.clone()));
+        let drafting = bound(&VERIFYING, Mounted { draft: Some(ABLE), ..NOTHING });
+        assert_eq!(run(&drafting, asked(&strict)), (speculative, false, refused.clone()));
+        let paged = bound(&ModelFacts { paged: true, ..VERIFYING }, NOTHING);
+        assert_eq!(run(&paged, asked(&strict)), (plain, false, refused));
+    }
+
+    #[test]
+    fn copies_are_drafts_where_they_can_be_verified() {
+        let copying = Fill { rules: [rule()].into(), echo: Some(Arc::default()) };
+        let asked = || Request { fill: Some(copying.clone()), ..request(&[1, 2], 3) };
+        let (plain, speculative) = (Method::Autoregressive, Method::Speculative);
+        let refused = vec![Reason::FillIncompatible];
+        let mounted = Mounted { echo: Some(ABLE), grammar: true, grammar_draft: Some(ABLE), ..NOTHING };
+        let echo = bound(&VERIFYING, mounted);
+        assert_eq!(run(&echo, asked()), (speculative, true, vec![]));
+        assert_eq!(run(&bound(&VERIFYING, Mounted { draft: Some(ABLE), ..mounted }), asked()).1, true);
+        // Nobody else is verified because of it, and grammars go on proposing for themselves.
+        assert_eq!(run(&echo, request(&[1, 2], 3)), (plain, false, vec![]));
+        let scoring = Scoring { answer: Some(0), prompt: None };
+        assert_eq!(run(&echo, Request { scoring, ..asked() }), (plain, false, refused.clone()));
+        let execution = echo.resolve(&by(asked(), Climb::new(1, 3)), 0);
+        assert_eq!(
+            (execution.method, execution.grammar_jump, execution.reasons),
+            (speculative, true, refused)
+        );
+        // Without a verifier the rules alone are followed.
+        assert_eq!(run(&bound(&PLAIN, mounted), asked()), (plain, true, vec![]));
     }
 }

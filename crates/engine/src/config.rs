@@ -1,6 +1,9 @@
 //! What an engine may do at once. Plain values, checked where they are typed in.
 //!
-//! Invariant: no field but [`Config::state`] and [`Config::states`] changes which tokens a request gets, only when it gets them.
+//! Invariant: no field but [`Config::state`] and [`Config::states`] changes which tokens a request gets, only when it gets them;
+//! but where a draft is mounted, nothing is filled in of what a request determines ([`Request::fill`]).
+//!
+//! [`Request::fill`]: tandem_contracts::request::Request::fill
 
 use std::{iter, time::Duration};
 use tandem_contracts::model::StatePolicy;

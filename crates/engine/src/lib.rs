@@ -54,4 +54,4 @@ pub use handle::{DraftSource, EngineHandle, Models, Starting, spawn, start};
 pub use hold::Hold;
 pub use status::{Metrics, Outcomes, Phase, Round, Rounds, Times};
 pub use subscription::Subscription;
-pub use tandem_spec::ngram::Runs;
+pub use tandem_spec::{fill::Tally, ngram::Runs};

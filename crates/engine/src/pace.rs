@@ -41,9 +41,9 @@ pub(crate) struct Pace {
 /// What a step carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Rows with one token: they decode.
+    /// Rows with one token, or with what was filled in behind it: they decode.
     pub(crate) decoding: usize,
-    /// Rows with more tokens to come: prompts.
+    /// Rows with more tokens of their prompts to come.
     pub(crate) preparing: usize,
     /// Tokens of the prompts.
     pub(crate) tokens: usize,
@@ -52,8 +52,8 @@ pub(crate) struct Load {
 impl Load {
     /// What rows have left, before any of it is planned.
     pub(crate) fn of(rows: &[Counted<'_>]) -> Self {
-        let decoding = rows.iter().filter(|row| row.left() == 1).count();
-        let preparing = rows.iter().filter(|row| row.left() > 1).count();
+        let decoding = rows.iter().filter(|row| row.left() > 0 && !row.prepares()).count();
+        let preparing = rows.iter().filter(|row| row.prepares()).count();
         Self { decoding, preparing, tokens: 0 }
     }
 }

@@ -4,6 +4,9 @@
 //! decoding and resumed prefixes are the one subtraction `known - computed`. A row that has one token left, which
 //! is what decoding is, never waits for prompts; prompts share the rest of the step, the oldest first.
 //!
+//! A row whose answer has been filled in goes on with all of it at once: no logits but the last one's are wanted. It waits for
+//! prompts no more than a row that decodes, and leaves each of those their token.
+//!
 //! A row whose prompt is scored asks for logits of every token of it, in chunks that bound how many of those there are.
 //!
 //! A row that decodes may have drafts behind its token: they are read with it, and logits of all of them are wanted.
@@ -34,6 +37,8 @@ pub(crate) struct Counted<'a> {
     pub(crate) cut: Option<usize>,
     /// Whether logits of every token are wanted.
     pub(crate) scored: bool,
+    /// Whether what is left is a part of the answer, of more than one token.
+    pub(crate) filling: bool,
 }
 
 /// Most tokens of a scored row in a step: their logits, the whole vocabulary for each, are downloaded.
@@ -43,6 +48,11 @@ impl Counted<'_> {
     /// Tokens that are known and not computed.
     pub(crate) fn left(&self) -> usize {
         self.known.len().saturating_sub(self.computed)
+    }
+
+    /// Whether more than one token of its prompt is left.
+    pub(crate) fn prepares(&self) -> bool {
+        self.left() > 1 && !self.filling
     }
 }
 
@@ -64,40 +74,49 @@ pub(crate) struct Limits {
 pub(crate) enum Turn {
     /// All.
     Both,
-    /// Those that have more than one token left.
+    /// Those that have more than one token of their prompts left.
     Prompts,
-    /// Those that have one token left.
+    /// The others.
     Decoding,
 }
 
 impl Turn {
-    fn takes(self, left: usize) -> bool {
-        match self {
-            Self::Both => left > 0,
-            Self::Prompts => left > 1,
-            Self::Decoding => left == 1,
-        }
+    fn takes(self, row: &Counted<'_>) -> bool {
+        row.left() > 0
+            && match self {
+                Self::Both => true,
+                Self::Prompts => row.prepares(),
+                Self::Decoding => !row.prepares(),
+            }
     }
 }
 
 /// Plans the next step over rows in order of their age. Empty when no row has a token left.
 pub(crate) fn plan(rows: &[Counted<'_>], limits: Limits, state: &StatePolicy) -> Step {
-    let rows = rows.iter().filter(|row| limits.turn.takes(row.left()));
-    let single: usize = rows.clone().filter(|row| row.left() == 1).map(|row| 1 + row.drafts.len()).sum();
-    let mut longer = rows.clone().filter(|row| row.left() > 1).count();
+    let rows = rows.iter().filter(|row| limits.turn.takes(row));
+    let decoding = rows.clone().filter(|row| !row.prepares());
+    let single: usize = decoding.clone().map(|row| 1 + row.drafts.len()).sum();
+    let mut longer = rows.clone().filter(|row| row.prepares()).count();
+    let chunk = limits.chunk.max(1);
+    // What was filled in comes before prompts, each of which moves nevertheless.
+    let spans: usize = decoding.map(|row| row.left().min(chunk) - 1).sum();
+    let mut filled = limits.step.saturating_sub(single + longer).min(spans);
     let prompts = if single > 0 { limits.prompts } else { usize::MAX };
-    let mut rest = limits.step.saturating_sub(single).min(prompts).max(longer);
+    let mut rest = limits.step.saturating_sub(single + filled).min(prompts).max(longer);
     let mut step = Step::default();
     for row in rows {
         let same = state.limit(row.computed).unwrap_or(usize::MAX);
         let whole = row.cut.map_or(usize::MAX, |cut| cut - row.computed);
         let share = match row.left() {
-            0 => continue,
-            1 => (1 + row.drafts.len()).min(same).min(whole),
+            left if !row.prepares() => {
+                let span = left.min(chunk).saturating_sub(1).min(filled);
+                filled -= span;
+                (1 + span + row.drafts.len()).min(same).min(whole)
+            }
             left => {
                 longer -= 1;
                 let most = if row.scored { SCORED } else { usize::MAX };
-                let share = left.min(limits.chunk.max(1)).min(rest - longer).min(same).min(whole).min(most);
+                let share = left.min(chunk).min(rest - longer).min(same).min(whole).min(most);
                 rest -= share;
                 share
             }
@@ -145,7 +164,7 @@ mod tests {
     use tandem_contracts::model::{Code, Codes};
 
     fn row(slot: u32, computed: usize, known: &[TokenId]) -> Counted<'_> {
-        Counted { slot: Slot(slot), computed, known, drafts: &[], cut: None, scored: false }
+        Counted { slot: Slot(slot), computed, known, drafts: &[], cut: None, scored: false, filling: false }
     }
 
     fn limits(step: usize, chunk: usize) -> Limits {
@@ -268,6 +287,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_filled_in_comes_with_its_token_and_before_prompts() {
+        let (known, drafts): (Vec<TokenId>, _) = ((0..9).collect(), [7, 7]);
+        let filling = Counted { filling: true, ..row(0, 4, &known) };
+        let rows = [filling, row(1, 8, &known), row(2, 0, &known)];
+        let plain = |rows: &[Counted<'_>], limits| render(&plan(rows, limits, &StatePolicy::Plain));
+        assert_eq!(plain(&rows, limits(16, 8)), "0@4+5* 1@8+1* 2@0+8");
+        // Whoever decodes has its token, and its drafts; the prompt moves.
+        assert_eq!(plain(&rows, limits(5, 8)), "0@4+3 1@8+1* 2@0+1");
+        let drafting = Counted { drafts: &drafts, ..rows[1] };
+        assert_eq!(plain(&[filling, drafting], limits(5, 8)), "0@4+2 1@8+3**");
+        assert_eq!(plain(&rows, limits(1, 8)), "0@4+1 1@8+1* 2@0+1");
+        assert_eq!(plain(&rows, limits(16, 3)), "0@4+3 1@8+1* 2@0+3");
+        // It takes its turn with those that decode, and no span crosses a change of precision.
+        let turn = |turn| plain(&rows, Limits { turn, ..limits(16, 8) });
+        assert_eq!((turn(Turn::Prompts).as_str(), turn(Turn::Decoding).as_str()), ("2@0+8", "0@4+5* 1@8+1*"));
+        let codes = Codes::Uniform(Code::Turbo { keys: 8, values: 3 });
+        let state = StatePolicy::Encoded { codes, start: 6 };
+        assert_eq!(render(&plan(&[filling], limits(16, 8), &state)), "0@4+2");
+    }
+
+    #[test]
     fn nothing_left_is_an_empty_step() {
         let known = [1, 2];
         let row = row(0, 2, &known);
@@ -278,7 +318,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_plan_moves_every_row_and_keeps_the_bounds(
-            counts in prop::collection::vec((0_usize..20, 0_usize..150, any::<bool>()), 0..12),
+            counts in prop::collection::vec((0_usize..20, 0_usize..150, any::<(bool, bool)>()), 0..12),
             step in 0_usize..200,
             chunk in 0_usize..100,
             start in 0_usize..30,
@@ -291,7 +331,10 @@ mod tests {
                 .iter()
                 .zip(&known)
                 .zip(0..)
-                .map(|((&(computed, _, scored), known), slot)| Counted { scored, ..row(slot, computed, known) })
+                .map(|((&(computed, left, (scored, filling)), known), slot)| {
+                    let filling = filling && left > 1;
+                    Counted { scored: scored && !filling, filling, ..row(slot, computed, known) }
+                })
                 .collect();
             let planned = plan(&rows, limits(step, chunk), &state);
             let waiting: Vec<&Counted<'_>> = rows.iter().filter(|row| row.left() > 0).collect();

@@ -2,9 +2,10 @@
 //!
 //! Invariants: `computed` tokens of `tokens` are in the row's slot; a sampled token is delivered before the row
 //! is planned again; what the consumer is told and what is counted come from the same call. Drafts stand behind the tokens
-//! from the moment that a step is planned with them to its delivery.
+//! from the moment that a step is planned with them to its delivery. What is filled in behind a sampled token is delivered with it.
 
 mod draft;
+mod fill;
 
 use crate::{
     command::Submission,
@@ -27,7 +28,7 @@ use tandem_contracts::{
     request::{Failure, Outcome, Request, RequestId, Usage},
     text::{Delta, TokenId},
 };
-use tandem_spec::{accept::Walk, depth::Chance, draft::SORTS};
+use tandem_spec::{accept::Walk, depth::Chance, draft::SORTS, fill::Session as Fill};
 
 /// Why a row ends whose logits give no token.
 pub(crate) const NOT_NUMBERS: &str = "the model gave logits that are not numbers";
@@ -55,6 +56,12 @@ pub(crate) struct Row {
     sort: usize,
     /// The first of proposals that were not tried.
     untried: Option<TokenId>,
+    /// What the request determines of the answer, where it is run so.
+    fill: Option<Fill>,
+    /// Tokens of the answer that nobody chose.
+    filled: usize,
+    /// Whether its drafts are a span that the request determines or copies.
+    spanning: bool,
     /// Tokens that whoever proposes has been told.
     told: usize,
     /// Whether numbers show how many tokens a step had.
@@ -86,6 +93,7 @@ impl Row {
         drop(place);
         let tokens = mem::take(&mut request.prompt);
         let prompt = tokens.len();
+        let fill = fill::follow(&mut request, &tokens, &execution);
         let (cancelled, open, computed, cut) = (false, false, 0, None);
         Self {
             id,
@@ -100,6 +108,9 @@ impl Row {
             chances: Default::default(),
             sort: 0,
             untried: None,
+            fill,
+            filled: 0,
+            spanning: false,
             told: 0,
             windows_show: false,
             prompt,
@@ -182,7 +193,7 @@ impl Row {
 
     /// Whether more is to be chosen after the token that is chosen next, as far as lengths tell.
     pub(crate) fn goes_on(&self, context: usize) -> bool {
-        self.sampled() + 1 < self.request.max_tokens && self.tokens.len() + 1 < context
+        self.answered() + 1 < self.request.max_tokens && self.tokens.len() + 1 < context
     }
 
     pub(crate) fn counted(&self) -> Counted<'_> {
@@ -190,7 +201,8 @@ impl Row {
         let cut = self.cut.into_iter().chain(boundary).filter(|cut| *cut > self.computed).min();
         let scored = self.is_scored() && self.computed < self.prompt;
         let (known, drafts) = self.tokens.split_at(self.tokens.len() - self.drafted);
-        Counted { slot: self.slot, computed: self.computed, known, drafts, cut, scored }
+        let filling = self.is_filling();
+        Counted { slot: self.slot, computed: self.computed, known, drafts, cut, scored, filling }
     }
 
     /// What each row of logits of its part of a step is for. A row that a grammar binds has a set of ids for each place at
@@ -216,7 +228,8 @@ impl Row {
         let wish = Wish::Choose {
             sampling: &self.request.sampling,
             history: &self.tokens[..known + draft],
-            index: (self.sampled() + draft) as u64,
+            // What was filled in took no step of the sampler.
+            index: (self.answered() - self.filled + draft) as u64,
             allowed: sets.map(|sets| sets.get(draft).map_or(&[][..], Vec::as_slice)),
         };
         let after = self.tokens[..known + draft].last().copied().filter(|_| draft > 0);
@@ -241,7 +254,8 @@ impl Row {
         self.grammar_failure.take()
     }
 
-    fn sampled(&self) -> usize {
+    /// Tokens of its answer so far.
+    fn answered(&self) -> usize {
         self.tokens().len() - self.prompt
     }
 
@@ -278,7 +292,9 @@ impl Row {
             true => drawn.split_off(drawn.len().saturating_sub(1 + drafts.len())),
             false => Vec::new(),
         };
-        if !drawn.is_empty() {
+        if self.computed > self.prompt {
+            self.waste(drawn.len());
+        } else if !drawn.is_empty() {
             self.note(|publisher| publisher.prompt(drawn.into_iter().filter_map(|known| known.score), now));
         }
         if chosen.is_empty() {
@@ -312,12 +328,7 @@ impl Row {
                 break;
             }
             walk.take(chosen.token);
-            // The matcher is the consumer's code: where it panics, only its own row fails.
-            let emitted = catch_unwind(AssertUnwindSafe(|| self.emit(chosen, context, now)));
-            outcome = emitted.unwrap_or_else(|payload| {
-                tracing::error!(id = %self.id, panic = panic_message(payload.as_ref()), "a stop matcher panicked");
-                Some(failed("the answer's text could not be processed"))
-            });
+            outcome = self.tell_consumer(chosen, context, now);
             if outcome.is_some() {
                 walk.stop();
             }
@@ -330,7 +341,18 @@ impl Row {
         usage.drafted_tokens += drafts.len();
         usage.accepted_tokens += walk.accepted();
         self.chances[self.sort].learn(drafts.len(), walk.accepted());
-        Delivered { outcome, kept: known - 1 + walk.kept(self.tokens.len() - known) }
+        let kept = known - 1 + walk.kept(self.tokens.len() - known);
+        let outcome = self.follow_window(known, (drafts.len(), walk.accepted()), outcome, (context, now));
+        Delivered { outcome, kept }
+    }
+
+    /// Emits a token. The stop matcher is the consumer's code: where it panics, only its own row fails.
+    fn tell_consumer(&mut self, chosen: Chosen, context: usize, now: Duration) -> Option<Outcome> {
+        let emitted = catch_unwind(AssertUnwindSafe(|| self.emit(chosen, context, now)));
+        emitted.unwrap_or_else(|payload| {
+            tracing::error!(id = %self.id, panic = panic_message(payload.as_ref()), "a stop matcher panicked");
+            Some(failed("the answer's text could not be processed"))
+        })
     }
 
     fn emit(&mut self, Chosen { token, score }: Chosen, context: usize, now: Duration) -> Option<Outcome> {
@@ -355,7 +377,7 @@ impl Row {
             Some(Ok(Progress::Complete)) => return Some(Outcome::End),
             Some(Err(failure)) => return Some(Outcome::Failed(failure)),
         }
-        let full = self.sampled() >= self.request.max_tokens || self.tokens.len() >= context;
+        let full = self.answered() >= self.request.max_tokens || self.tokens.len() >= context;
         full.then_some(Outcome::Length)
     }
 

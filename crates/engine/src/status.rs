@@ -13,6 +13,7 @@ use tandem_contracts::{
     request::{Outcome, Rejection},
     tensor::Memory,
 };
+use tandem_spec::fill::Tally;
 
 /// Where an engine is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,12 +146,16 @@ pub struct Metrics {
     pub prompt_tokens: u64,
     /// Prompt tokens that came from stored states or from other rows instead of forward passes.
     pub cached_tokens: u64,
-    /// Tokens sampled.
+    /// Tokens sampled or filled in.
     pub completion_tokens: u64,
     /// Tokens that were proposed and verified.
     pub drafted_tokens: u64,
     /// How many of them were chosen.
     pub accepted_tokens: u64,
+    /// Tokens that requests determined, so that nobody chose them.
+    pub filled_tokens: u64,
+    /// What became of the spans of ended rows.
+    pub fill: Tally,
     /// Steps that rows decoded in.
     pub rounds: Rounds,
     /// Projected bytes of the rows' caches now.

@@ -11,7 +11,12 @@
 //! Invariants: a row's tokens never depend on what is proposed; when a turn ends no row's slot holds more than its own tokens.
 
 use super::{Executor, Parts, fault::guard};
-use crate::{config::Draft, drafter::Drafter, handle::DraftSource, row::failed};
+use crate::{
+    config::Draft,
+    drafter::Drafter,
+    handle::DraftSource,
+    row::{Row, failed},
+};
 use std::{collections::BTreeMap, time::Duration};
 use tandem_contracts::{
     execution::Method,
@@ -88,7 +93,8 @@ impl Executor {
         self.rows.iter_mut().for_each(|row| row.keep_drafts(0));
         self.drafting.spent = Duration::ZERO;
         let drafting = self.parts.config.drafting;
-        let decoding = self.rows.iter().filter(|row| row.decodes() && row.policy == policy).count();
+        let decodes = |row: &&Row| (row.decodes() || row.is_filling()) && row.policy == policy;
+        let decoding = self.rows.iter().filter(decodes).count();
         let room = self.parts.config.step_tokens.saturating_sub(decoding);
         if drafting.tokens == 0 || room == 0 {
             return;
@@ -127,7 +133,10 @@ impl Executor {
             if most == 0 || row.execution.method != Method::Speculative {
                 continue;
             }
-            if row.execution.grammar_jump {
+            if let Some(guess) = row.span(most) {
+                let chance = row.chance(guess.sort);
+                found.push(Proposal { row: index, guess, chance });
+            } else if row.execution.grammar_jump {
                 let guess = Guess { tokens: row.forced(most), sort: 0 };
                 found.push(Proposal { row: index, guess, chance: Chance::CERTAIN });
             } else if let Some(provider) = &mut self.drafting.provider {

@@ -8,7 +8,8 @@
 //! A step begins before the one before it is read only while nothing else is to be done: every row has its last known token
 //! in it, the device chooses all their tokens, nothing proposes for one of them, and nobody came, left or was cancelled. Otherwise that one is read and
 //! delivered first. So a row that ends by a token that nobody could foresee has one token too many in its slot; rows whose
-//! end is a length are left out.
+//! end is a length are left out. A row behind whose token something is filled in has sampled one token in vain: it is dropped,
+//! and the next step begins when all is read.
 //!
 //! Invariants: at most one step is unread when a turn ends; on a device that runs at once there is none, and no token is computed
 //! that a row does not want.
@@ -35,6 +36,8 @@ use tandem_contracts::{
 pub(super) struct Flight {
     step: Step,
     load: Load,
+    /// Tokens of it that were filled in.
+    filled: usize,
     begun: Duration,
     /// What is to be read, or why it failed.
     outcome: Result<Unread, Fault>,
@@ -101,6 +104,7 @@ impl Executor {
         self.metrics.steps += 1;
         self.metrics.step_rows += step.rows.len() as u64;
         let vocabulary = self.vocabulary();
+        let filled = self.filled(&step);
         let leading = self.may_lead(&step);
         let mut bound = self.lend_grammars(&step);
         let Parts { device, session, clock, .. } = &mut self.parts;
@@ -130,7 +134,13 @@ impl Executor {
         let outcome = structure::beside(&mut bound, || guard("step", work));
         self.metrics.times.model += clock.now().saturating_sub(begun);
         let leads = outcome.as_ref().is_ok_and(|(_, leads)| *leads);
-        Flight { step, load, begun, outcome: outcome.map(|(unread, _)| unread), bound, leads }
+        Flight { step, load, filled, begun, outcome: outcome.map(|(unread, _)| unread), bound, leads }
+    }
+
+    /// Tokens of a step that were filled in, but for the first of each row, which a row that decodes has too.
+    fn filled(&self, step: &Step) -> usize {
+        let fills = |part: &&RowStep| self.rows.iter().any(|row| row.slot == part.slot && row.is_filling());
+        step.rows.iter().filter(fills).map(|part| part.tokens.len() - 1).sum()
     }
 
     /// Whether another step could follow before anybody reads this one, if the device chooses its tokens.
@@ -145,7 +155,7 @@ impl Executor {
 
     /// Waits for a step, and reads what it gave.
     pub(super) fn read(&mut self, flight: Flight) -> Iteration {
-        let Flight { step, load, begun, outcome, bound, leads } = flight;
+        let Flight { step, load, filled, begun, outcome, bound, leads } = flight;
         let Parts { device, clock, .. } = &self.parts;
         let rows = &self.rows;
         let sets = |slot| bound.iter().find(|bound| bound.slot == slot).map(Bound::sets);
@@ -172,8 +182,10 @@ impl Executor {
             // What a step takes that begins before the one before it is read, is the time between the two.
             let time = now.saturating_sub(begun.max(self.read_at));
             let drafts: usize = self.rows.iter().map(Row::drafts).sum();
-            let tokens = step.tokens().saturating_sub(load.decoding + drafts);
-            self.pace.note(Load { tokens, ..load }, time);
+            let tokens = step.tokens().saturating_sub(load.decoding + drafts + filled);
+            if filled == 0 {
+                self.pace.note(Load { tokens, ..load }, time);
+            }
             if tokens == 0 {
                 self.note_round(&step, time);
                 round = Some(time);

@@ -350,6 +350,9 @@ impl Executor {
             self.metrics.completion_tokens += (after.completion_tokens - before.completion_tokens) as u64;
             self.metrics.drafted_tokens += (after.drafted_tokens - before.drafted_tokens) as u64;
             self.metrics.accepted_tokens += (after.accepted_tokens - before.accepted_tokens) as u64;
+            self.metrics.filled_tokens += (after.filled_tokens - before.filled_tokens) as u64;
+            // What comes next is known, and not what has been sampled meanwhile.
+            self.settled &= !row.is_filling();
             if row.computed() < held {
                 excess.push((row.slot, row.computed()));
             }
@@ -388,6 +391,7 @@ impl Executor {
             };
             ended = true;
             self.drafting.close(row.slot);
+            row.tally().into_iter().for_each(|tally| self.metrics.fill += tally);
             self.let_go(&row, &outcome);
             let outcome = row.finish(outcome, self.parts.clock.now());
             self.metrics.outcomes.count(&outcome);

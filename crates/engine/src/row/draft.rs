@@ -18,8 +18,7 @@ impl Row {
         if !self.decodes() || self.cancelled || self.counted().scored {
             return 0;
         }
-        let answer = self.request.max_tokens.saturating_sub(self.sampled());
-        answer.min(context.saturating_sub(self.tokens().len())).saturating_sub(1)
+        self.room(context).saturating_sub(1)
     }
 
     /// Drafts behind its tokens.

@@ -89,6 +89,7 @@ pub(crate) fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
         ignore_end: false,
         text: Box::new(Numbers::default()),
         grammar: None,
+        fill: None,
     }
 }
 

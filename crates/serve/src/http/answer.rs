@@ -250,6 +250,7 @@ impl Answer {
         self.usage.completion_tokens += usage.completion_tokens;
         self.usage.drafted_tokens += usage.drafted_tokens;
         self.usage.accepted_tokens += usage.accepted_tokens;
+        self.usage.filled_tokens += usage.filled_tokens;
         if row.is_multiple_of(self.choices) {
             self.usage.prompt_tokens += usage.prompt_tokens;
             self.usage.cached_tokens += usage.cached_tokens;

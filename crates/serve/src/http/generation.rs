@@ -226,6 +226,7 @@ impl Generation {
             ignore_end: self.fields.ignore_eos.unwrap_or(false),
             text: model.text.answer_showing(&stops, wanted.shown.clone()),
             grammar: grammar.as_ref().map(Compiled::matcher),
+            fill: None,
         }))
     }
 

@@ -113,6 +113,7 @@ impl Meter {
         self.usage.completion_tokens += usage.completion_tokens;
         self.usage.drafted_tokens += usage.drafted_tokens;
         self.usage.accepted_tokens += usage.accepted_tokens;
+        self.usage.filled_tokens += usage.filled_tokens;
         if row.is_multiple_of(self.choices) {
             self.usage.prompt_tokens += usage.prompt_tokens;
             self.usage.cached_tokens += usage.cached_tokens;
@@ -147,8 +148,8 @@ impl Drop for Meter {
         let earliest = |when: fn(&Row) -> Option<Instant>| {
             self.rows.iter().filter_map(when).min().map(|when| milliseconds(when - self.begun))
         };
-        let Usage { prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens } =
-            self.usage;
+        let Usage { prompt_tokens, cached_tokens, completion_tokens, .. } = self.usage;
+        let Usage { drafted_tokens, accepted_tokens, filled_tokens, .. } = self.usage;
         tracing::info!(
             target: "tandem::request",
             id = self.id,
@@ -161,6 +162,7 @@ impl Drop for Meter {
             completion_tokens,
             drafted_tokens,
             accepted_tokens,
+            filled_tokens,
             queued_ms = earliest(|row| row.started),
             first_token_ms = earliest(|row| row.first),
             duration_ms = milliseconds(whole),

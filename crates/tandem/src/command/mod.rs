@@ -75,6 +75,7 @@ fn submit(
         ignore_end: false,
         text: model.text.answer_showing(stops, shown),
         grammar: None,
+        fill: None,
     };
     model.engine.submit(request).map_err(|rejection| Error::new("the prompt was refused").because(rejection))
 }

@@ -4,7 +4,7 @@ use super::{
     output::{Item, Status},
     request::Echo,
 };
-use crate::http::usage::{CompletionDetails, Drafts, UsageObject};
+use crate::http::usage::{CompletionDetails, Saved, UsageObject};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -54,7 +54,7 @@ pub(super) struct Usage {
     total_tokens: usize,
     /// As chats have it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tandem: Option<Drafts>,
+    tandem: Option<Saved>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
