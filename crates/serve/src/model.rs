@@ -5,6 +5,7 @@ use crate::{
     sampling,
     text::{
         AnswerText, Shown, Tokenizer,
+        fill::Kept,
         reply::Style,
         template::{ChatTemplate, Conversation, Moment},
     },
@@ -31,6 +32,8 @@ pub struct ModelText {
     pub template: Option<ChatTemplate>,
     /// What binds answers to grammars: made when the first one is asked for.
     grammars: OnceLock<Result<Compiler, grammar::Error>>,
+    /// What its calls determine of answers.
+    pub(crate) filled: Kept,
     /// How the model writes reasoning and calls.
     pub style: Style,
     /// What shows of special tokens in replies without functions, and with them.
@@ -48,7 +51,8 @@ impl ModelText {
         let (template, tokenizer) = (template.transpose()?, Arc::new(tokenizer));
         let marks = |functions| [style.marks(functions), style.tagged().marks(functions)].concat();
         let shown = [false, true].map(|functions| shown(&tokenizer, &marks(functions)));
-        Ok(Self { template, tokenizer, grammars: OnceLock::new(), style, shown })
+        let (grammars, filled) = (OnceLock::new(), Kept::default());
+        Ok(Self { template, tokenizer, grammars, filled, style, shown })
     }
 
     /// What binds answers to grammars. The first call takes a moment.
@@ -129,6 +133,18 @@ impl Defaults {
 /// Bytes of a text that may become one before it is encoded: composed characters are a third of their parts.
 const NORMALISED: usize = 4;
 
+/// Whether parts of answers that requests determine are chosen all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filling {
+    /// They are.
+    #[default]
+    Off,
+    /// What a call's form leaves no choice of is filled in.
+    Strict,
+    /// That, and what stood before in the text, is proposed and verified.
+    Echo,
+}
+
 /// A model as clients know it.
 pub struct ServedModel {
     /// Name in requests.
@@ -141,6 +157,8 @@ pub struct ServedModel {
     pub defaults: Defaults,
     /// Ways to keep keys and values that its engine has, by the names that requests know them by (`kv_quant`).
     pub states: Vec<(String, StatePolicy)>,
+    /// What is filled in of answers.
+    pub fill: Filling,
     /// Unix time in seconds at which it was put up.
     pub created: u64,
 }
@@ -148,7 +166,8 @@ pub struct ServedModel {
 impl ServedModel {
     /// A model that is put up now.
     pub fn new(name: String, engine: EngineHandle, text: ModelText, defaults: Defaults) -> Self {
-        Self { name, engine, text, defaults, states: Vec::new(), created: unix_seconds() }
+        let (states, fill) = (Vec::new(), Filling::Off);
+        Self { name, engine, text, defaults, states, fill, created: unix_seconds() }
     }
 
     /// The model's context, where a text is so long that it cannot be within it: making tokens of all that a body may hold

@@ -5,6 +5,7 @@ use super::{
     body::{Body, Generating},
     document::{Generates, Reads},
     error::ApiError,
+    fill,
     generation::{Generation, Wanted, in_range},
     message::{self, Message},
     part::Part,
@@ -20,6 +21,7 @@ use crate::{
     model::ServedModel,
     text::{
         Shown,
+        fill::Calls,
         reply::{Expected, Functions, Style},
         template::{ChatTemplate, Conversation},
     },
@@ -32,7 +34,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use tandem_contracts::{request::Scoring, text::TokenId};
+use tandem_contracts::{fill::Fill, request::Scoring, text::TokenId};
 use utoipa::ToSchema;
 
 /// Efforts that clients may ask for.
@@ -145,9 +147,10 @@ pub(crate) fn submit(
     let text = own.render(model, &tools)?;
     let form = generation.form([own.format()?, tools.form()].into_iter().flatten())?;
     tools.check(form.as_ref())?;
+    let fill = own.fill(model, &tools).filter(|_| form.is_none());
     let plan = own.plan(model, (tools, form.is_some()), &text);
     let prompt = [model.text.tokenizer.encode_chat(bounded(model, &text)?)?];
-    let wanted = Wanted { scoring: own.scoring(), shown: plan.shown.clone(), form };
+    let wanted = Wanted { scoring: own.scoring(), shown: plan.shown.clone(), form, fill };
     let requests = generation.requests(model, &prompt, wanted)?;
     let mut answer = Answer::submit(prefix, model, requests, generation.choices())?;
     answer.plan(model, &plan);
@@ -237,6 +240,14 @@ impl ChatRequest {
             return Ok(text);
         }
         Ok(model.text.style.thought(text) + &self.continued)
+    }
+
+    /// What the calls that may come determine of the answer.
+    fn fill(&self, model: &ServedModel, tools: &Tools) -> Option<Fill> {
+        let (style, untold) = tool::style(&model.text);
+        let several = self.parallel_tool_calls != Some(false);
+        let free = tools.callable() && tools.choice == Choice::Auto;
+        fill::plan(model, free.then_some((Calls { functions: &tools.functions, style, several }, untold)))
     }
 
     /// What the reply to a prompt may hold. One that is bound to a form holds only that.

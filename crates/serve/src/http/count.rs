@@ -57,7 +57,7 @@ static COUNTS: &[Counts] = &[
     },
     Counts {
         name: "tokens",
-        help: "Tokens: computed of prompts, of prompts from caches, sampled, proposed as drafts, and drafts accepted",
+        help: "Tokens: computed of prompts, of prompts from caches, of answers, proposed as drafts, drafts accepted, and filled in unchosen",
         label: "kind",
         values: |all| {
             vec![
@@ -66,8 +66,29 @@ static COUNTS: &[Counts] = &[
                 ("completion", all.completion_tokens as f64),
                 ("drafted", all.drafted_tokens as f64),
                 ("accepted", all.accepted_tokens as f64),
+                ("filled", all.filled_tokens as f64),
             ]
         },
+        ..COUNTER
+    },
+    Counts {
+        name: "fill_spans",
+        help: "Spans of ended rows that their requests determined or copied: put in, verified, and neither",
+        label: "became",
+        values: |all| {
+            let (spans, verify) = (&all.fill, &all.fill.verify);
+            vec![
+                ("filled", spans.events as f64),
+                ("verified", verify.events as f64),
+                ("unused", verify.unsupported as f64),
+            ]
+        },
+        ..COUNTER
+    },
+    Counts {
+        name: "fill_wasted_samples",
+        help: "Samples of ended rows that were dropped, as their places had been filled",
+        values: |all| vec![("", all.fill.wasted_samples as f64)],
         ..COUNTER
     },
     Counts {

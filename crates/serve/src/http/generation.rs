@@ -6,6 +6,7 @@
 use super::{
     body::typed,
     error::ApiError,
+    fill,
     structure::{Asked, Guided},
 };
 use crate::{model::ServedModel, sampling::Settings, text::Shown};
@@ -18,6 +19,7 @@ use std::{
     ops::RangeInclusive,
 };
 use tandem_contracts::{
+    fill::Fill,
     model::StatePolicy,
     request::{Request, Scoring},
     sampling::{Sampling, SamplingError},
@@ -78,6 +80,8 @@ pub(crate) struct Wanted {
     pub(crate) shown: Shown,
     /// What binds the text to a form.
     pub(crate) form: Option<Asked>,
+    /// What the request determines of it.
+    pub(crate) fill: Option<Fill>,
 }
 
 /// A seed: any 64-bit integer, signed or not.
@@ -208,6 +212,8 @@ impl Generation {
     ) -> Result<impl Iterator<Item = Request> + 'a, ApiError> {
         let (sampling, stops, state) = (self.sampling(model)?, self.stops()?, self.state(model)?);
         let grammar = wanted.form.as_ref().map(|asked| asked.compile(&model.text)).transpose()?;
+        let unbound = || fill::plan(model, None).filter(|_| grammar.is_none());
+        let fill = wanted.fill.or_else(unbound);
         let choices = self.choices();
         // A prompt is the same in all its choices, and scored in the first, unless that is all that is asked for.
         let alone = self.asks_for_nothing();
@@ -226,7 +232,7 @@ impl Generation {
             ignore_end: self.fields.ignore_eos.unwrap_or(false),
             text: model.text.answer_showing(&stops, wanted.shown.clone()),
             grammar: grammar.as_ref().map(Compiled::matcher),
-            fill: None,
+            fill: fill.clone(),
         }))
     }
 

@@ -29,6 +29,7 @@ mod connection;
 mod count;
 mod document;
 mod error;
+mod fill;
 mod generation;
 mod guard;
 mod host;

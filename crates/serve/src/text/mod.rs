@@ -11,6 +11,7 @@
 mod answer;
 mod breaker;
 mod detokenizer;
+pub mod fill;
 mod gguf;
 mod piece;
 pub mod reply;

@@ -6,6 +6,7 @@ mod chat;
 mod document;
 mod draft;
 mod endpoints;
+mod fill;
 mod guard;
 mod hostile;
 mod lifetime;

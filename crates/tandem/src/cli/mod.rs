@@ -234,6 +234,12 @@ pub(crate) struct Serve {
     #[allow(missing_docs)]
     pub access: Access,
 
+    /// What of answers that call tools is filled in instead of chosen: off; strict, what the tools and the model's way to call
+    /// them leave no choice of; echo, that and what stood before in the text are proposed and verified, so that no answer changes.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Fill::Off, env = "TANDEM_FILL", help_heading = "Speed",
+          hide_short_help = true)]
+    pub fill: Fill,
+
     /// Answer as another server does, for clients that count on it: `mlx-lm` for `mlx_lm.server` 0.32.2.
     #[arg(long, value_enum, value_name = "SERVER", env = "TANDEM_COMPAT", help_heading = SERVER)]
     pub compat: Option<Compat>,
@@ -241,6 +247,17 @@ pub(crate) struct Serve {
     /// Seconds that running answers may take to finish at shutdown. Asked to end a second time, the server ends at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "TANDEM_DRAIN_TIMEOUT", help_heading = SERVER)]
     pub drain_timeout: u64,
+}
+
+/// What is filled in of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fill {
+    /// Nothing.
+    Off,
+    /// What is determined.
+    Strict,
+    /// Nothing, but it is proposed, and so are copies.
+    Echo,
 }
 
 /// Another server.
@@ -290,5 +307,13 @@ mod tests {
         let error = Cli::try_parse_from(["tandem", "serve", "--model", "m", "--prot", "1"])
             .expect_err("unknown flag");
         assert!(error.to_string().contains("--port"), "{error}");
+    }
+
+    #[test]
+    fn a_way_to_fill_in_that_is_unknown_is_refused_with_those_that_are() {
+        let read = |how: &str| Cli::try_parse_from(["tandem", "serve", "--model", "m", "--fill", how]);
+        assert!(["off", "strict", "echo"].into_iter().all(|how| read(how).is_ok()));
+        let error = read("always").expect_err("unknown").to_string();
+        assert!(error.contains("'always'") && error.contains("--fill <HOW>"), "{error}");
     }
 }

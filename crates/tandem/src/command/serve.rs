@@ -18,7 +18,7 @@ use std::{
 use tandem_engine::Starting;
 use tandem_serve::{
     http::{Compat, Keys, Server, runtime},
-    model::ServedModel,
+    model::{Filling, ServedModel},
 };
 use tokio::{
     net::TcpListener,
@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &cli::Serve) -> Result<()> {
     if let Some(name) = &arguments.model_name {
         model.name.clone_from(name);
     }
+    model.fill = filling(arguments.fill);
     model.defaults.max_tokens = arguments.max_tokens;
     let mut defaults = model.defaults.clone();
     choose(&mut defaults, &arguments.choice, &model)?;
@@ -44,6 +45,14 @@ pub(crate) fn run(arguments: &cli::Serve) -> Result<()> {
     // Whoever still waits for weights waits for nothing.
     Runtime::shutdown_background(runtime);
     served
+}
+
+fn filling(typed: cli::Fill) -> Filling {
+    match typed {
+        cli::Fill::Off => Filling::Off,
+        cli::Fill::Strict => Filling::Strict,
+        cli::Fill::Echo => Filling::Echo,
+    }
 }
 
 /// Refuses to be reached from other machines by everybody.

@@ -107,6 +107,11 @@ impl Style {
         self.format.is_some()
     }
 
+    /// What begins calls inside a text; none where it cannot be told from words.
+    pub fn markers(&self) -> Vec<&'static str> {
+        self.format.map_or_else(Vec::new, Format::markers)
+    }
+
     /// This style with calls as JSON in `<tool_call>` tags, for a model that was told to write them so.
     #[must_use]
     pub fn tagged(self) -> Self {

@@ -22,7 +22,7 @@ use tandem_contracts::{
 use tandem_engine::{Config, EngineHandle, PrefixLimits};
 use tandem_serve::{
     http::{Compat, Host, Keys, Origin, Server},
-    model::{Defaults, ModelText, ServedModel},
+    model::{Defaults, Filling, ModelText, ServedModel},
     text::Tokenizer,
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot};
@@ -43,6 +43,7 @@ pub(crate) struct Setup {
     /// Ways to keep keys and values, by their names.
     pub(crate) states: Vec<(String, StatePolicy)>,
     pub(crate) template: Option<String>,
+    pub(crate) fill: Filling,
     pub(crate) keep_alive: Duration,
     pub(crate) drain_timeout: Duration,
     pub(crate) patience: Duration,
@@ -70,6 +71,7 @@ impl Default for Setup {
             defaults: Defaults { sampling: Sampling::greedy(), max_tokens: None },
             states: Vec::new(),
             template: Some(TEMPLATE.to_owned()),
+            fill: Filling::Off,
             keep_alive: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(60),
@@ -139,6 +141,7 @@ impl Rig {
             ServedModel {
                 created: 1_700_000_000,
                 states: setup.states.clone(),
+                fill: setup.fill,
                 ..ServedModel::new((*name).to_owned(), engine, text, setup.defaults.clone())
             }
         });
