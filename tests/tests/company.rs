@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use tandem_contracts::{
-    request::{Event, Request},
+    request::{Event, Outcome, Request},
     sampling::{Penalty, Sampling},
     tensor::{Device, Error, ErrorKind},
     text::TokenId,
@@ -90,6 +90,45 @@ fn a_row_that_takes_one_candidate_is_greedy_whatever_others_ask() {
     }
     // The neighbours were not greedy themselves.
     assert!(differ > neighbours.len(), "{differ}");
+}
+
+/// The middle one of three ends is met where the reference's answer has it first, and no row runs on because others do.
+#[test]
+fn any_end_of_a_list_ends_its_row_alone_and_in_company() {
+    let case = Case::read(&fixtures().join("tiny").join("llama")).unwrap();
+    let wishes: Vec<_> = (3..)
+        .zip(case.greedy.into_values())
+        .map(|(place, golden)| {
+            let end = golden.tokens[place];
+            let place = golden.tokens.iter().position(|token| *token == end).unwrap();
+            let others: Vec<TokenId> = (0..).filter(|id| !golden.tokens.contains(id)).take(2).collect();
+            (golden.prompt, vec![others[0], end, others[1]], golden.tokens[..place].to_vec())
+        })
+        .collect();
+    for max_rows in [1, wishes.len()] {
+        let engine = engine("llama", Config { max_rows, ..Config::default() });
+        let ask = |(prompt, ends, _): &(Vec<TokenId>, Vec<TokenId>, _)| {
+            let asked = request(prompt.clone(), ANSWER);
+            engine.submit(Request { end_tokens: ends.clone(), ignore_end: false, ..asked }).unwrap()
+        };
+        let running: Vec<_> = wishes.iter().map(ask).collect();
+        for (mut row, (_, ends, expected)) in running.into_iter().zip(&wishes) {
+            let (mut tokens, mut outcome) = (Vec::new(), None);
+            while let Some(event) = row.recv() {
+                match event {
+                    Event::Delta { tokens: more, .. } => tokens.extend(more),
+                    Event::Finished { outcome: last, .. } => outcome = Some(last),
+                    _ => {}
+                }
+            }
+            assert_eq!(
+                (tokens, outcome),
+                (expected.clone(), Some(Outcome::End)),
+                "{max_rows} rows, {ends:?}"
+            );
+        }
+        engine.shutdown();
+    }
 }
 
 /// Bytes of the device that are neither weights nor stored states: weights are what was there before, all in all.
