@@ -130,7 +130,8 @@ async fn bytes(
     let begun = Instant::now();
     let mut bytes = Vec::new();
     loop {
-        let whole = silence.saturating_mul(PATIENCES) + Duration::from_secs(bytes.len() as u64 / RATE);
+        let whole =
+            silence.saturating_mul(PATIENCES).saturating_add(Duration::from_secs(bytes.len() as u64 / RATE));
         let left = silence.min(whole.saturating_sub(begun.elapsed()));
         let stopped = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body comes too slowly");
         let Some(chunk) = timeout(left, stream.next()).await.map_err(stopped)? else {

@@ -147,9 +147,10 @@ pub(crate) fn submit(
     let text = own.render(model, &tools)?;
     let form = generation.form([own.format()?, tools.form()].into_iter().flatten())?;
     tools.check(form.as_ref())?;
+    // Rules are cut from what fits, and not from whatever a body holds.
+    let prompt = [model.text.tokenizer.encode_chat(bounded(model, &text)?)?];
     let fill = own.fill(model, &tools).filter(|_| form.is_none());
     let plan = own.plan(model, (tools, form.is_some()), &text);
-    let prompt = [model.text.tokenizer.encode_chat(bounded(model, &text)?)?];
     let wanted = Wanted { scoring: own.scoring(), shown: plan.shown.clone(), form, fill };
     let requests = generation.requests(model, &prompt, wanted)?;
     let mut answer = Answer::submit(prefix, model, requests, generation.choices())?;

@@ -70,7 +70,7 @@ impl Known {
 /// Routes that are answered under known names, where nothing else says who may ask: `bound` is the address at which the
 /// server listens, `told` are names beside those of this machine.
 pub(super) fn known(routes: Router, bound: IpAddr, keys: &Keys, told: Vec<Host>) -> Router {
-    let open = !keys.is_empty() || (told.is_empty() && !bound.is_loopback());
+    let open = !keys.is_empty() || !bound.is_loopback();
     if open || told.iter().any(|Host(name)| name == "*") {
         return routes;
     }

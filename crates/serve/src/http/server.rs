@@ -27,18 +27,21 @@ use tokio::{
     time::timeout,
 };
 
+/// Threads that take and answer requests.
+const THREADS: usize = 2;
+
 /// Time that clients have to read the end of their answers once everything has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What runs a server: one thread, the caller's, and others for work on requests that takes long.
+/// What runs a server: two threads, and others for work on requests that takes long.
 ///
-/// On two threads each token would wake both: one to take it, the other to watch the sockets meanwhile; and each wake-up
-/// takes a core from the engine for a moment.
+/// On one, a token would wake one thread and not two (the second watches the sockets meanwhile), but what it takes to write
+/// a large answer would hold every other client up.
 ///
 /// # Errors
 /// The system's, where it gives what a runtime needs to none.
 pub fn runtime() -> io::Result<Runtime> {
-    runtime::Builder::new_current_thread().enable_all().build()
+    runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()
 }
 
 /// The server of some models.

@@ -235,7 +235,8 @@ pub(crate) struct Serve {
     pub access: Access,
 
     /// What of answers that call tools is filled in instead of chosen: off; strict, what the tools and the model's way to call
-    /// them leave no choice of; echo, that and what stood before in the text are proposed and verified, so that no answer changes.
+    /// them leave no choice of; echo, that and what stood before in the text are proposed and verified, so that no answer changes,
+    /// unless the model's caches let nothing be verified.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Fill::Off, env = "TANDEM_FILL", help_heading = "Speed",
           hide_short_help = true)]
     pub fill: Fill,

@@ -10,6 +10,8 @@ use tandem_contracts::{fill::Rule, text::TokenId};
 
 /// Sets of functions whose rules are kept.
 const KEPT: usize = 16;
+/// Most bytes of what they are kept by.
+const KEY: usize = 64 << 10;
 
 /// Rules of the sets of functions that were asked for last.
 #[derive(Debug, Default)]
@@ -24,6 +26,9 @@ impl Kept {
     pub fn rules(&self, tokenizer: &Tokenizer, calls: &Calls<'_>, render: Render<'_>) -> Arc<[Rule]> {
         let functions = calls.functions.iter().map(|(name, schema)| format!("{name:?}{schema}"));
         let key = format!("{}{}", u8::from(calls.several), functions.collect::<String>());
+        if key.len() > KEY {
+            return rules(tokenizer, calls, render).into();
+        }
         let kept = || self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept().iter().find(|(known, _)| *known == key).map(|(_, rules)| Arc::clone(rules));
         let rules: Arc<[Rule]> = known.unwrap_or_else(|| rules(tokenizer, calls, render).into());

@@ -109,7 +109,7 @@ impl<'a> Function<'a> {
             let id = calls.style.call_id(name, index, random);
             json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
         };
-        let mut arguments = probe::arguments(schema);
+        let mut arguments = probe::arguments(schema)?;
         // At least two, so that ids differ.
         arguments.extend(arguments.first().cloned());
         let alone = arguments

@@ -10,12 +10,15 @@ use serde_json::{Map, Value, json};
 const TEXTS: [&str; 16] =
     ["Paris", "a b", "42", "/x", "", "{\"a\": [1]}", "-", ".", "<b>", "\n", "'", "(", "$", "_", "é", " "];
 
-/// Arguments of calls; at least one.
-pub(super) fn arguments(schema: &Value) -> Vec<Value> {
+/// Most arguments of one function: a call with each of them is rendered.
+const MOST: usize = 256;
+
+/// Arguments of calls, at least one; nothing where there would be too many.
+pub(super) fn arguments(schema: &Value) -> Option<Vec<Value>> {
     let properties = match schema.get("properties").and_then(Value::as_object) {
         Some(properties) => properties,
         // Anything may be given.
-        None => return vec![json!({}), json!({"a": 1}), json!({"b": "c"})],
+        None => return Some(vec![json!({}), json!({"a": 1}), json!({"b": "c"})]),
     };
     let required = required(schema);
     let first = properties.iter().position(|(name, _)| required.contains(&name.as_str()));
@@ -28,11 +31,12 @@ pub(super) fn arguments(schema: &Value) -> Vec<Value> {
     let mut all: Vec<Value> = leading
         .flat_map(|(name, schema)| values(schema).into_iter().map(move |value| (name, value)))
         .map(|(name, value)| one(name, value))
+        .take(MOST + 1)
         .collect();
     if first.is_none() {
         all.push(json!({}));
     }
-    all
+    (all.len() <= MOST).then_some(all)
 }
 
 /// The names that must be given.
@@ -52,7 +56,7 @@ fn values(schema: &Value) -> Vec<Value> {
         return vec![value.clone()];
     }
     if let Some(values) = schema.get("enum").and_then(Value::as_array).filter(|values| !values.is_empty()) {
-        return values.clone();
+        return values.iter().take(MOST + 1).cloned().collect();
     }
     match kind(schema).and_then(of_kind) {
         Some(values) => values,
@@ -83,6 +87,7 @@ mod tests {
 
     fn keys(schema: Value) -> Vec<String> {
         let mut keys: Vec<String> = arguments(&schema)
+            .unwrap_or_default()
             .iter()
             .map(|it| it.as_object().and_then(|it| it.keys().next()).cloned().unwrap_or_default())
             .collect();
@@ -97,8 +102,18 @@ mod tests {
         assert_eq!(keys(json!({"properties": properties, "required": ["c", "a"]})), ["a"]);
         assert_eq!(keys(json!({"properties": properties})), ["a", "b", "c", ""]);
         // A function of no arguments, and one of which nothing is said.
-        assert_eq!(arguments(&json!({"properties": {}})), [json!({})]);
+        assert_eq!(arguments(&json!({"properties": {}})), Some(vec![json!({})]));
         assert_eq!(keys(json!({"type": "object"})), ["", "a", "b"]);
+    }
+
+    #[test]
+    fn a_function_of_too_many_arguments_is_left_alone() {
+        let of = |count: usize| {
+            let values: Vec<usize> = (0..count).collect();
+            arguments(&json!({"properties": {"a": {"enum": values}}, "required": ["a"]}))
+        };
+        assert_eq!(of(MOST).map(|all| all.len()), Some(MOST));
+        assert_eq!(of(MOST + 1), None);
     }
 
     #[test]
