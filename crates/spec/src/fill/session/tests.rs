@@ -1,3 +1,5 @@
+//! Sessions: what is proposed after which tokens, and what becomes of it.
+
 use super::*;
 use proptest::prelude::*;
 
