@@ -52,6 +52,18 @@ pub(crate) fn program(profile: &str, name: &str) -> Result<PathBuf> {
     Ok(Path::new(target).join(profile).join(name))
 }
 
+/// The names of a package's integration tests.
+pub(crate) fn test_names(package: &str) -> Result<Vec<String>> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages
+        .filter(|it| it["name"] == package)
+        .filter_map(|it| it["targets"].as_array())
+        .flatten()
+        .filter(|target| target["kind"][0] == "test");
+    Ok(targets.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect())
+}
+
 /// The target that the compiler builds for when none is named, such as `x86_64-unknown-linux-gnu`.
 pub(crate) fn host() -> Result<String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -108,6 +120,15 @@ mod tests {
     fn the_root_holds_the_workspace() {
         let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
         assert!(manifest.contains("[workspace]"));
+    }
+
+    #[test]
+    fn the_tests_of_a_package_are_its_own() {
+        let names = test_names("tandem-tests").unwrap();
+        assert!(
+            names.contains(&"golden".to_owned()) && !names.contains(&"templates".to_owned()),
+            "{names:?}"
+        );
     }
 
     #[test]

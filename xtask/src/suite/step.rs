@@ -96,13 +96,20 @@ fn deny(_quick: bool) -> Result<Outcome> {
 /// Unit and integration tests of the default members: conformance on the fake and on the CPU, goldens, end to
 /// end. The tests that need the starter model are part of a full run.
 fn tests(quick: bool) -> Result<Outcome> {
-    let mut command =
-        workspace::cargo(["test", "--no-fail-fast", "--lib", "--bins", "--tests", "--workspace"]);
-    command.args(TESTED_APART.iter().flat_map(|package| ["--exclude", package]));
+    let mut command = test_together();
+    command.args(["--lib", "--bins", "--tests"]);
     if !quick {
-        command.args(["--features", "tandem-tests/starter"]).env(model::VARIABLE, model::STARTER.fetch()?);
+        command.args(["--features", STARTER]).env(model::VARIABLE, model::STARTER.fetch()?);
     }
     tested(&mut command)
+}
+
+/// A test of the packages that are tested together. Where some of them are to be built, the same ones are named, because which
+/// are named decides the features of what they all depend on, and so what has to be compiled once more.
+fn test_together() -> Command {
+    let mut command = workspace::cargo(["test", "--no-fail-fast", "--workspace"]);
+    command.args(TESTED_APART.iter().flat_map(|package| ["--exclude", package]));
+    command
 }
 
 fn doctests(_quick: bool) -> Result<Outcome> {
@@ -115,10 +122,10 @@ fn documentation(_quick: bool) -> Result<Outcome> {
     passed(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// The program without MLX: neither Python nor a C++ compiler takes part.
+/// The program without MLX: neither Python nor a C++ compiler takes part. What the other steps run of it is linked there.
 fn cpu_alone(_quick: bool) -> Result<Outcome> {
     passed(&mut workspace::cargo([
-        "build",
+        "check",
         "--package",
         "tandem",
         "--no-default-features",
@@ -176,8 +183,12 @@ fn mlx_tests(_quick: bool) -> Result<Outcome> {
 
 /// The cross-crate tests with `mlx` in their name; those named for both backends ran in the step `tests`.
 fn mlx_end_to_end(_quick: bool) -> Result<Outcome> {
-    let mut command = workspace::cargo(["test", "--no-fail-fast", "--package", "tandem-tests"]);
-    command.args(["--features", "mlx,starter"]).env(model::VARIABLE, model::STARTER.fetch()?);
+    let mut command = test_together();
+    for test in workspace::test_names("tandem-tests")? {
+        command.args(["--test", &test]);
+    }
+    command.args(["--features", "tandem-tests/mlx,tandem-tests/starter"]);
+    command.env(model::VARIABLE, model::STARTER.fetch()?);
     let command = mlx::with_reference_blas(with_mlx(&mut command))?;
     tested(command.args(["mlx", "--", "--skip", "cpu", "--test-threads=1"]))
 }
