@@ -20,6 +20,9 @@ use tandem_contracts::{request::Score, sampling::Sampling, text::TokenId};
 /// `e^-16.64 < 2^-24`: what lies so far below the best token changes no sum.
 const NEGLIGIBLE: f32 = -16.64;
 
+/// Logits that are looked at together: enough for the widest vectors that the compiler makes of such loops.
+pub(super) const LANES: usize = 16;
+
 /// What one row of logits is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw<'a> {
@@ -71,11 +74,9 @@ pub(super) fn choose(logits: &mut [f32], draw: &Draw<'_>) -> Result<Chosen, NoCh
     let best = maximum(logits)?;
     let token = match draw.wish {
         Wish::Known(token) => token,
-        Wish::Choose { sampling, .. } if sampling.is_greedy() => logits
-            .iter()
-            .position(|&logit| logit == best)
-            .map(|id| id as TokenId)
-            .ok_or(NoChoice::NotNumbers)?,
+        Wish::Choose { sampling, .. } if sampling.is_greedy() => {
+            first(logits, best).map(|id| id as TokenId).ok_or(NoChoice::NotNumbers)?
+        }
         Wish::Choose { sampling, index, .. } => {
             let numbers =
                 [Purpose::Draw, Purpose::Exclude].map(|purpose| uniform(sampling.seed, index, purpose));
@@ -90,14 +91,28 @@ pub(super) fn is_choosable(maximum: f32) -> bool {
     maximum.is_finite()
 }
 
+/// The largest logit. Each of [`LANES`] places has a maximum of its own until the end, as the largest is the same in any order.
 fn maximum(logits: &[f32]) -> Result<f32, NoChoice> {
-    // `f32::max` passes over NaN, so NaN is looked for by itself.
-    let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    if is_choosable(best) && !logits.iter().any(|logit| logit.is_nan()) {
-        Ok(best)
-    } else {
-        Err(NoChoice::NotNumbers)
+    let (blocks, rest) = logits.as_chunks::<LANES>();
+    let (mut best, mut strange) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+    for block in blocks {
+        for ((best, strange), &logit) in best.iter_mut().zip(&mut strange).zip(block) {
+            // A comparison passes over NaN, so NaN is looked for by itself.
+            *best = if logit > *best { logit } else { *best };
+            *strange |= logit.is_nan();
+        }
     }
+    let best = best.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
+    let strange = strange.contains(&true) || rest.iter().any(|logit| logit.is_nan());
+    if is_choosable(best) && !strange { Ok(best) } else { Err(NoChoice::NotNumbers) }
+}
+
+/// The first place of a logit.
+fn first(logits: &[f32], logit: f32) -> Option<usize> {
+    let holds = |block: &[f32]| block.iter().fold(false, |found, other| found | (*other == logit));
+    let block = logits.chunks(LANES).position(holds)?;
+    let place = logits[block * LANES..].iter().position(|other| *other == logit)?;
+    Some(block * LANES + place)
 }
 
 /// Filters and draws, given the uniform numbers of the draw and of XTC.

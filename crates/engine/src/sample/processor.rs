@@ -80,9 +80,13 @@ fn change(logits: &mut [f32], token: TokenId, apply: impl FnOnce(f32) -> f32) {
 fn mask(logits: &mut [f32], allowed: Allowed<'_>) {
     let (chunks, words) = (logits.chunks_mut(32), allowed.iter().copied().chain(std::iter::repeat(0)));
     for (chunk, word) in chunks.zip(words) {
-        for (bit, logit) in chunk.iter_mut().enumerate() {
-            if word & (1 << bit) == 0 {
-                *logit = f32::NEG_INFINITY;
+        match word {
+            0 => chunk.fill(f32::NEG_INFINITY),
+            u32::MAX => {}
+            _ => {
+                for (bit, logit) in chunk.iter_mut().enumerate() {
+                    *logit = if word & (1 << bit) == 0 { f32::NEG_INFINITY } else { *logit };
+                }
             }
         }
     }

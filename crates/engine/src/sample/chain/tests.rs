@@ -254,6 +254,22 @@ fn a_known_token_is_scored_by_the_logits_as_they_are() {
 }
 
 #[test]
+fn a_logit_counts_wherever_it_stands() {
+    for (length, place) in (1..70).flat_map(|length| (0..length).map(move |place| (length, place))) {
+        let with = |logit: f32, other: f32| {
+            let mut logits = vec![other; length];
+            logits[place] = logit;
+            chosen(&logits, &Sampling::greedy(), 0)
+        };
+        assert_eq!(with(1.5, 1.0), Ok(place as TokenId));
+        // Of equals the first.
+        assert_eq!(with(1.0, 1.0), Ok(0));
+        assert_eq!(with(f32::NAN, 1.0), Err(NoChoice::NotNumbers));
+        assert_eq!(with(f32::INFINITY, 1.0), Err(NoChoice::NotNumbers));
+    }
+}
+
+#[test]
 fn logits_without_a_choice_are_refused() {
     for bad in [vec![0.0, f32::NAN], vec![f32::INFINITY, 0.0], vec![f32::NEG_INFINITY; 3], vec![]] {
         assert_eq!(chosen(&bad, &Sampling::greedy(), 0), Err(NoChoice::NotNumbers), "{bad:?}");
