@@ -17,7 +17,7 @@
 use super::{
     Course, Executor, Given, Iteration, Parts,
     fault::{Fault, guard},
-    structure::{self, Bound},
+    structure::Bound,
 };
 use crate::{
     pace::Load,
@@ -106,7 +106,7 @@ impl Executor {
         let vocabulary = self.vocabulary();
         let filled = self.filled(&step);
         let leading = self.may_lead(&step);
-        let mut bound = self.lend_grammars(&step);
+        let bound = self.lend_grammars(&step);
         let Parts { device, session, clock, .. } = &mut self.parts;
         // What grammars allow is found out while the device computes.
         let slots: Vec<Slot> = bound.iter().map(|bound| bound.slot).collect();
@@ -131,7 +131,7 @@ impl Executor {
             // Rows go on with their planes alone, so that the next step may append in place.
             Ok((Unread { picks, sound: stepped.sound }, leads))
         };
-        let outcome = structure::beside(&mut bound, || guard("step", work));
+        let (bound, outcome) = self.aside.find_out(bound, || guard("step", work));
         self.metrics.times.model += clock.now().saturating_sub(begun);
         let leads = outcome.as_ref().is_ok_and(|(_, leads)| *leads);
         Flight { step, load, filled, begun, outcome: outcome.map(|(unread, _)| unread), bound, leads }

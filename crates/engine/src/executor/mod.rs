@@ -35,6 +35,7 @@ use std::{
     sync::mpsc::Sender,
     time::Duration,
 };
+use structure::Aside;
 use tandem_contracts::{
     model::{Capabilities, Session, Slot, Step},
     request::{Outcome, RequestId},
@@ -78,6 +79,7 @@ pub(crate) struct Executor {
     projected: usize,
     prefix: PrefixStore,
     drafting: Drafting,
+    aside: Aside,
     pace: Pace,
     turns: Turns,
     /// Whether the last step carried prompts and left decoding rows to the next one.
@@ -129,6 +131,7 @@ impl Executor {
             rows: Vec::new(),
             projected: 0,
             drafting,
+            aside: Aside::default(),
             pace: Pace::default(),
             turns: Turns::default(),
             prompts_had_a_turn: false,

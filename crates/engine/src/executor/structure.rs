@@ -1,15 +1,21 @@
 //! Rows that grammars bind: what may come next is found out beside the device's work.
 //!
 //! A row lends its grammar to the step that carries it, and gets it back when the step is done. In between the grammar is with
-//! a thread of its own, as the device computes on this one.
+//! a thread of its own, as the device computes on this one; what that thread has not come to when the step is done, for the
+//! device may leave it no core, is found out here.
 //!
 //! Invariants: a grammar comes back in the state in which it was lent; one that fails ends its own row and no other.
 
 use super::Executor;
 use crate::error::panic_message;
 use std::{
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    thread,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
 };
 use tandem_contracts::{
     grammar::{Matcher, Progress},
@@ -27,17 +33,20 @@ pub(super) struct Bound {
     pub(super) slot: Slot,
     grammar: Box<dyn Matcher>,
     drafts: Vec<TokenId>,
-    /// What may be chosen; empty as long as nobody has looked.
-    allowed: Result<Sets, Failure>,
+    /// What may be chosen; none as long as nobody has looked.
+    allowed: Option<Result<Sets, Failure>>,
 }
 
 impl Bound {
     fn look(&mut self) {
+        if self.allowed.is_some() {
+            return;
+        }
         let looked = catch_unwind(AssertUnwindSafe(|| self.sets_of_window()));
-        self.allowed = looked.unwrap_or_else(|payload| {
+        self.allowed = Some(looked.unwrap_or_else(|payload| {
             tracing::error!(panic = panic_message(payload.as_ref()), "a grammar panicked");
             Err(Failure { message: "the answer's grammar could not be followed".to_owned() })
-        });
+        }));
     }
 
     /// What may be chosen next, and behind each draft up to one that may not be chosen itself.
@@ -60,19 +69,68 @@ impl Bound {
 
     /// What is known of what may be chosen.
     pub(super) fn sets(&self) -> &[Vec<u32>] {
-        self.allowed.as_deref().unwrap_or_default()
+        self.allowed.as_ref().and_then(|allowed| allowed.as_deref().ok()).unwrap_or_default()
     }
 }
 
-/// Works, and finds out beside it what these grammars allow.
-pub(super) fn beside<T>(bound: &mut [Bound], work: impl FnOnce() -> T) -> T {
-    if bound.is_empty() {
-        return work();
+/// Grammars between two threads: whoever holds them looks.
+type Shared = Arc<Mutex<Vec<Bound>>>;
+
+fn hold(shared: &Shared) -> MutexGuard<'_, Vec<Bound>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread beside the device's. It begins with the first step that a grammar binds, and sleeps between such steps.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    work: Option<Sender<Shared>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Aside {
+    /// Works, and finds out beside it what these grammars allow.
+    pub(super) fn find_out<T>(&mut self, bound: Vec<Bound>, work: impl FnOnce() -> T) -> (Vec<Bound>, T) {
+        if bound.is_empty() {
+            return (bound, work());
+        }
+        let shared = Shared::new(Mutex::new(bound));
+        self.ask(&shared);
+        let done = work();
+        let mut bound = mem::take(&mut *hold(&shared));
+        bound.iter_mut().for_each(Bound::look);
+        (bound, done)
     }
-    thread::scope(|scope| {
-        scope.spawn(|| bound.iter_mut().for_each(Bound::look));
-        work()
-    })
+
+    /// Leaves grammars to the thread. Where the system gives none, nobody looks at them before they are needed.
+    fn ask(&mut self, shared: &Shared) {
+        if self.work.is_none() {
+            let (work, asked) = channel();
+            let thread = thread::Builder::new().name("tandem-grammar".to_owned());
+            match thread.spawn(move || attend(&asked)) {
+                Ok(thread) => (self.work, self.thread) = (Some(work), Some(thread)),
+                Err(error) => tracing::warn!(%error, "no thread for grammars"),
+            }
+        }
+        if let Some(work) = &self.work {
+            // It ends with this end of the channel and not before.
+            drop(work.send(Arc::clone(shared)));
+        }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.work = None;
+        // What panicked was caught and told.
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The thread's life.
+fn attend(asked: &Receiver<Shared>) {
+    for shared in asked {
+        hold(&shared).iter_mut().for_each(Bound::look);
+    }
 }
 
 impl Executor {
@@ -81,7 +139,7 @@ impl Executor {
         let rows = self.rows.iter_mut().filter_map(|row| {
             let part = step.rows.iter().find(|part| part.slot == row.slot)?;
             let (grammar, drafts) = row.lend_grammar(part)?;
-            Some(Bound { slot: row.slot, grammar, drafts, allowed: Ok(Sets::new()) })
+            Some(Bound { slot: row.slot, grammar, drafts, allowed: None })
         });
         rows.collect()
     }
@@ -90,8 +148,75 @@ impl Executor {
     pub(super) fn return_grammars(&mut self, bound: Vec<Bound>) {
         for Bound { slot, grammar, allowed, .. } in bound {
             if let Some(row) = self.rows.iter_mut().find(|row| row.slot == slot) {
-                row.return_grammar(grammar, allowed.err());
+                row.return_grammar(grammar, allowed.and_then(Result::err));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::structure::Climb;
+    use std::time::Duration;
+
+    fn lent(slot: u32, grammar: impl Matcher + 'static) -> Bound {
+        Bound { slot: Slot(slot), grammar: Box::new(grammar), drafts: Vec::new(), allowed: None }
+    }
+
+    #[test]
+    fn grammars_are_looked_at_where_the_thread_has_no_core_too() {
+        let (work, _nobody) = channel();
+        for mut aside in [Aside { work: Some(work), thread: None }, Aside::default()] {
+            let bound = vec![
+                lent(4, Climb::new(1, 3)),
+                lent(5, Climb { fails: Some(0), ..Climb::new(1, 3) }),
+                lent(6, Climb { panics: Some(0), ..Climb::new(1, 3) }),
+            ];
+            let (bound, done) = aside.find_out(bound, || 7);
+            assert_eq!((bound.len(), done), (3, 7));
+            // Ids 1, 2 and 3.
+            assert_eq!(bound[0].sets()[0][0], 0b1110);
+            assert_eq!(bound.iter().map(|bound| bound.slot.0).collect::<Vec<_>>(), [4, 5, 6]);
+            assert!(bound[1..].iter().all(|bound| matches!(bound.allowed, Some(Err(_)))));
+        }
+    }
+
+    /// Tells when it is asked.
+    #[derive(Debug)]
+    struct Telling(Sender<()>);
+
+    impl Matcher for Telling {
+        fn allowed(&mut self) -> Result<Vec<u32>, Failure> {
+            drop(self.0.send(()));
+            Ok(vec![1])
+        }
+
+        fn accept(&mut self, _: TokenId) -> Result<Progress, Failure> {
+            Ok(Progress::Open)
+        }
+
+        fn take_back(&mut self, _: usize) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn forced(&mut self, _: usize) -> Vec<TokenId> {
+            Vec::new()
+        }
+
+        fn prefix(&mut self, _: &[TokenId]) -> Result<usize, Failure> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn they_are_looked_at_while_the_device_works() {
+        let (asked, told) = channel();
+        let mut aside = Aside::default();
+        for _ in 0..3 {
+            let work = || told.recv_timeout(Duration::from_secs(60));
+            let (bound, told) = aside.find_out(vec![lent(0, Telling(asked.clone()))], work);
+            assert_eq!((told, bound[0].sets().len()), (Ok(()), 1));
         }
     }
 }
