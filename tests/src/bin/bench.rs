@@ -48,6 +48,9 @@ struct Spec {
     /// Turns of each measurement; medians count.
     #[arg(long, default_value_t = 3)]
     repeat: usize,
+    /// Only the parts whose name holds this text: past, grammar, masks.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
     /// Show instead how many drafts rounds of a copy had, how many were right, and what they took.
     #[arg(long)]
     rounds: bool,
@@ -157,9 +160,9 @@ fn main() -> Result<()> {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
             serve::run(&serve::Plan { model, threads, repeat: repeat.max(1), program, json })
         }
-        Target::Spec(Spec { model, vocabulary, threads, repeat, rounds }) => {
+        Target::Spec(Spec { model, vocabulary, threads, repeat, only, rounds }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
-            spec::run(&spec::Plan { model, vocabulary, threads, repeat: repeat.max(1), rounds })
+            spec::run(&spec::Plan { model, vocabulary, threads, repeat: repeat.max(1), only, rounds })
         }
         Target::Mlx(Mlx { model, python, repeat, json }) => {
             mlx::run(&mlx::Plan { model, python, repeat: repeat.max(1), json })

@@ -71,6 +71,8 @@ pub struct Plan {
     pub threads: NonZeroUsize,
     /// Turns of each measurement; medians count.
     pub repeat: usize,
+    /// Only parts whose name holds this.
+    pub only: String,
     /// Whether to show what each round of drafts did instead.
     pub rounds: bool,
 }
@@ -107,12 +109,19 @@ pub fn run(plan: &Plan) -> Result<()> {
     if plan.rounds {
         return rounds::show(&rig, plan);
     }
-    let mut figures = rig.past()?;
+    let wanted = |part: &str| part.contains(&plan.only);
+    let mut figures = Vec::new();
+    if wanted("past") {
+        figures.append(&mut rig.past()?);
+    }
     rig.engine.shutdown();
     rig.engine = engine(Drafting::default())?;
-    figures.append(&mut rig.grammar()?);
-    figures.push(rig.masks()?);
-    figures.push(rig.wide_masks(&plan.vocabulary)?);
+    if wanted("grammar") {
+        figures.append(&mut rig.grammar()?);
+    }
+    if wanted("masks") {
+        figures.extend([rig.masks()?, rig.wide_masks(&plan.vocabulary)?]);
+    }
     rig.engine.shutdown();
     rig.plain.shutdown();
     figure::report(&figures)
