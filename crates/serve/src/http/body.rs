@@ -6,7 +6,7 @@ use super::{
     connection::Patience,
     error::ApiError,
     generation::Generation,
-    intake::{Intake, Place},
+    intake::{Coming, Intake, Place},
 };
 use axum::{
     body::{BodyDataStream, HttpBody},
@@ -113,20 +113,19 @@ async fn whole(request: Request) -> Result<(Vec<u8>, Place), ApiError> {
     let intake = request.extensions().get::<Intake>().cloned().unwrap_or_default();
     let announced = request.body().size_hint().lower();
     let stream = request.into_body().into_data_stream();
-    let place = match intake.enter() {
-        _ if announced > LIMIT as u64 => return Err(refused(stream, too_large()).await),
-        Ok(place) => place,
-        Err(full) => return Err(refused(stream, full).await),
-    };
-    bytes(stream, silence, place).await
+    if announced > LIMIT as u64 {
+        return Err(refused(stream, too_large()).await);
+    }
+    let (bytes, came) = bytes(stream, silence, intake.begin()).await?;
+    Ok((bytes, came.enter()?))
 }
 
 /// A body's bytes. Its sender may pause for so much silence, and for a few times as much in all.
 async fn bytes(
     mut stream: BodyDataStream,
     silence: Duration,
-    mut place: Place,
-) -> Result<(Vec<u8>, Place), ApiError> {
+    mut coming: Coming,
+) -> Result<(Vec<u8>, Coming), ApiError> {
     let begun = Instant::now();
     let mut bytes = Vec::new();
     loop {
@@ -135,14 +134,14 @@ async fn bytes(
         let left = silence.min(whole.saturating_sub(begun.elapsed()));
         let stopped = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body comes too slowly");
         let Some(chunk) = timeout(left, stream.next()).await.map_err(stopped)? else {
-            return Ok((bytes, place));
+            return Ok((bytes, coming));
         };
         let chunk = chunk.map_err(|_| ApiError::invalid("the body could not be read to its end"))?;
         if bytes.len() + chunk.len() > LIMIT {
             return Err(refused(stream, too_large()).await);
         }
-        if let Err(full) = place.hold(bytes.len() + chunk.len()) {
-            drop((bytes, place));
+        if let Err(full) = coming.hold(bytes.len() + chunk.len()) {
+            drop((bytes, coming));
             return Err(refused(stream, full).await);
         }
         bytes.extend_from_slice(&chunk);

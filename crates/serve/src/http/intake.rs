@@ -3,9 +3,9 @@
 //! The queue bounds what waits for a row; this bounds what comes before it.
 //!
 //! Invariants: the bodies that are being read and worked at hold no more bytes than [`Intake`] has, beside the first
-//! [`FREE`] of each, so that large ones keep no small one out; work on bodies takes a bounded number of threads, and whoever
-//! waits for one waits without any; what a request holds is given back when its work has ended, also if its client has left
-//! before.
+//! [`FREE`] of each, so that large ones keep no small one out; a request has a place from when its body is there, so that
+//! slow senders keep nobody out; work on bodies takes a bounded number of threads, and whoever waits for one waits without
+//! any; what a request holds is given back when its work has ended, also if its client has left before.
 
 use super::error::ApiError;
 use axum::http::StatusCode;
@@ -19,7 +19,7 @@ use tokio::{
 pub(super) const BYTES: usize = 128 << 20;
 /// Bytes of each body that are not counted.
 const FREE: usize = 64 << 10;
-/// Requests at once: far more than any engine's queue takes.
+/// Requests at once whose bodies are there: far more than any engine's queue takes.
 const PLACES: usize = 1024;
 /// Threads that work on bodies, on machines with fewer cores.
 const WORKERS: usize = 4;
@@ -34,14 +34,20 @@ pub(super) struct Intake {
     workers: Arc<Semaphore>,
 }
 
-/// A request that is on its way in, and what it holds.
+/// A body that is coming, and what it holds.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(super) struct Coming {
     intake: Intake,
-    _place: OwnedSemaphorePermit,
     /// Pieces beyond what is free.
     pieces: Vec<OwnedSemaphorePermit>,
     counted: usize,
+}
+
+/// A request whose body is there, and what it holds.
+#[derive(Debug)]
+pub(crate) struct Place {
+    came: Coming,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Default for Intake {
@@ -59,14 +65,9 @@ impl Intake {
         Self { places: of(PLACES), bytes: of(pieces), workers: of(cores) }
     }
 
-    /// A place for a request.
-    ///
-    /// # Errors
-    /// 429: there is none.
-    pub(super) fn enter(&self) -> Result<Place, ApiError> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let full = |_| full(&format!("{PLACES} requests are being read"));
-        Ok(Place { _place: place.map_err(full)?, intake: self.clone(), pieces: Vec::new(), counted: 0 })
+    /// What a body holds that begins to come.
+    pub(super) fn begin(&self) -> Coming {
+        Coming { intake: self.clone(), pieces: Vec::new(), counted: 0 }
     }
 }
 
@@ -75,7 +76,17 @@ fn full(why: &str) -> ApiError {
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, format!("{why}, and no more can be held; try again"))
 }
 
-impl Place {
+impl Coming {
+    /// A place for the request, whose body is there.
+    ///
+    /// # Errors
+    /// 429: there is none.
+    pub(super) fn enter(self) -> Result<Place, ApiError> {
+        let place = Arc::clone(&self.intake.places).try_acquire_owned();
+        let full = |_| full(&format!("{PLACES} requests are being read"));
+        Ok(Place { _place: place.map_err(full)?, came: self })
+    }
+
     /// Holds a body of so many bytes.
     ///
     /// # Errors
@@ -91,7 +102,9 @@ impl Place {
         self.counted = wanted;
         Ok(())
     }
+}
 
+impl Place {
     /// Does what may take long outside the runtime's own threads, and gives the place back.
     ///
     /// # Errors
@@ -100,7 +113,7 @@ impl Place {
         self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Self), ApiError> {
-        let worker = Arc::clone(&self.intake.workers).acquire_owned().await;
+        let worker = Arc::clone(&self.came.intake.workers).acquire_owned().await;
         let working = spawn_blocking(move || {
             let _worker = worker;
             work().map(|done| (done, self))
@@ -130,31 +143,36 @@ mod tests {
     #[test]
     fn large_bodies_share_what_there_is_and_small_ones_are_free() {
         let intake = Intake::new(1 << 20);
-        let (mut one, mut another) = (intake.enter().expect("a place"), intake.enter().expect("a place"));
+        let (mut one, mut another) = (intake.begin(), intake.begin());
         one.hold(FREE + (1 << 20) - 1).expect("room");
         assert_eq!(another.hold(FREE), Ok(()));
         let error = another.hold(FREE + 1).expect_err("no room");
         assert_eq!(error.status, StatusCode::TOO_MANY_REQUESTS);
         // What is held already is not counted twice.
         assert_eq!(one.hold(FREE + (1 << 20)), Ok(()));
+        // With a place it holds the same.
+        let one = one.enter().expect("a place");
+        assert_eq!(another.hold(FREE + 1).map_err(|error| error.status), Err(StatusCode::TOO_MANY_REQUESTS));
         drop(one);
         assert_eq!(another.hold(FREE + 1), Ok(()));
     }
 
     #[test]
-    fn places_are_given_back() {
+    fn places_are_for_bodies_that_are_there_and_given_back() {
         let intake = Intake::default();
-        let all: Vec<_> = (0..PLACES).map(|_| intake.enter().expect("a place")).collect();
-        assert_eq!(intake.enter().map(drop).map_err(|error| error.status.as_u16()), Err(429));
+        let slow: Vec<_> = (0..=PLACES).map(|_| intake.begin()).collect();
+        let all: Vec<_> = (0..PLACES).map(|_| intake.begin().enter().expect("a place")).collect();
+        assert_eq!(intake.begin().enter().map(drop).map_err(|error| error.status.as_u16()), Err(429));
         drop(all);
-        assert!(intake.enter().is_ok());
+        assert!(slow.into_iter().take(PLACES).all(|slow| slow.enter().is_ok()));
     }
 
     #[tokio::test]
     async fn work_holds_its_place_until_it_has_ended_though_nobody_waits() {
         let intake = Intake::new(PIECE);
-        let mut place = intake.enter().expect("a place");
-        place.hold(FREE + PIECE).expect("room");
+        let mut coming = intake.begin();
+        coming.hold(FREE + PIECE).expect("room");
+        let place = coming.enter().expect("a place");
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let working = tokio::spawn(place.finish(move || Ok(wait.recv().is_ok())));
         while intake.workers.available_permits() == intake.workers_at_rest() {
@@ -179,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_500_and_gives_everything_back() {
         let intake = Intake::default();
-        let place = intake.enter().expect("a place");
+        let place = intake.begin().enter().expect("a place");
         let worked = place.finish::<()>(|| panic!("as asked")).await;
         assert_eq!(worked.map_err(|error| error.status.as_u16()), Err(500));
         assert_eq!(intake.places.available_permits(), PLACES);
