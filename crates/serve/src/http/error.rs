@@ -108,21 +108,16 @@ impl ApiError {
         };
         json!(ErrorBody { error })
     }
-
-    /// The response with another protocol's envelope; status and headers stay as they are.
-    pub(crate) fn enveloped(self, envelope: Value) -> Response {
-        let mut response = self.into_response();
-        *response.body_mut() = Json(envelope).into_response().into_body();
-        response
-    }
 }
 
+/// OpenAI's envelope; the response carries the error itself, from which other protocols make theirs.
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body())).into_response();
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -3,7 +3,7 @@
 //! Invariants: a key is compared in a time that says nothing about it; where there are keys, only [`OPEN`] paths are answered
 //! without one; keys are kept as hashes, and shown nowhere.
 
-use super::{anthropic::Refusal, error::ApiError};
+use super::error::ApiError;
 use crate::error::{Error, ErrorKind};
 use axum::{
     Router,
@@ -75,16 +75,12 @@ pub(super) fn protect(routes: Router, keys: Keys) -> Router {
 }
 
 async fn check(State(keys): State<Keys>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    if OPEN.contains(&path) || keys.admit(request.headers()) {
+    if OPEN.contains(&request.uri().path()) || keys.admit(request.headers()) {
         return next.run(request).await;
     }
     let message = "an API key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`";
     let error = ApiError::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key");
-    let mut response = match path.starts_with("/v1/messages") {
-        true => Refusal::from(error).into_response(),
-        false => error.into_response(),
-    };
+    let mut response = error.into_response();
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }

@@ -6,7 +6,7 @@
 //! Invariant: a server that needs no key and listens to this machine alone answers to names of this machine, to the address at
 //! which it listens, and to those that it was told; every other name is refused before anything else of its request is read.
 
-use super::{anthropic::Refusal, error::ApiError, guard::Keys};
+use super::{error::ApiError, guard::Keys};
 use crate::error::{Error, ErrorKind};
 use axum::{
     Router,
@@ -92,11 +92,7 @@ async fn check(State(known): State<Known>, request: Request, next: Next) -> Resp
         Some(_) => {}
     }
     let message = "this server is not known under the host name of this request; --allow-host NAME adds one";
-    let error = ApiError::new(StatusCode::FORBIDDEN, message).code("host_not_allowed");
-    match request.uri().path().starts_with("/v1/messages") {
-        true => Refusal::from(error).into_response(),
-        false => error.into_response(),
-    }
+    ApiError::new(StatusCode::FORBIDDEN, message).code("host_not_allowed").into_response()
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@
 //! | `cancel` | the end of a request by its id |
 //! | `metrics`, `count`, `meter` | counts and times for people who chart them, those of the engines, and what each answer took |
 //! | `server`, `connection`, `guard`, `host` | the listening socket, those who connect, who may ask, and under which name |
-//! | `intake`, `body`, `path`, `error` | how much comes in at once; what comes in malformed, and how it is answered |
+//! | `intake`, `body`, `path` | how much comes in at once; what comes in malformed |
+//! | `error`, `dialect` | what is refused, and the form that clients know refusals in |
 //! | `answer`, `row`, `part`, `score`, `usage`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
 
@@ -27,6 +28,7 @@ mod chat;
 mod completion;
 mod connection;
 mod count;
+mod dialect;
 mod document;
 mod error;
 mod fill;
@@ -95,6 +97,13 @@ fn router(app: App, compat: Option<Compat>) -> Router {
         None => common.merge(own_routes()),
         Some(Compat::MlxLm) => common.merge(mlx_lm::routes()),
     };
+    // What no route takes is answered alike on all of them.
+    let routes = match compat {
+        None => routes.fallback(unknown).method_not_allowed_fallback(wrong_method),
+        Some(Compat::MlxLm) => {
+            routes.fallback(mlx_lm::unknown).method_not_allowed_fallback(mlx_lm::unknown)
+        }
+    };
     routes.with_state(app)
 }
 
@@ -107,8 +116,6 @@ fn own_routes() -> Router<App> {
         .route("/v1/models", get(catalogue::list))
         .route("/v1/models/{*id}", get(catalogue::show))
         .route("/health", get(health))
-        .fallback(unknown)
-        .method_not_allowed_fallback(wrong_method)
 }
 
 /// `ok`, or why no requests are taken: `loading`, `draining`, `stopped` or `failed`.

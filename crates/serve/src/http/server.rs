@@ -6,6 +6,7 @@
 use super::{
     Compat,
     connection::{self, Patience},
+    dialect,
     guard::{self, Keys, Origin},
     host::{self, Host},
     intake::{self, Intake},
@@ -146,7 +147,8 @@ impl Server {
         let app = App::new(self.models, self.keep_alive);
         let routes = router(app.clone(), self.compat).layer(Extension(Intake::new(self.bodies)));
         let guarded = host::known(guard::protect(routes, self.keys.clone()), bound, &self.keys, self.hosts);
-        let routes = guard::open_to(metrics::counted(guarded, &app), self.origins);
+        let spoken = dialect::spoken(guarded, self.compat);
+        let routes = guard::open_to(metrics::counted(spoken, &app), self.origins);
         let (close, closed) = oneshot::channel::<()>();
         let until = async {
             // An error would mean that the sender is gone, and then it is time too.

@@ -2,7 +2,7 @@
 
 use crate::support::{MODEL, Response, Rig, Setup};
 use serde_json::{Map, Value as Json, json};
-use tandem_serve::http::Compat;
+use tandem_serve::http::{Compat, Keys};
 
 const REQUESTS: &str = include_str!("../mlx_lm/requests.json");
 const ANSWERS: &str = include_str!("../mlx_lm/answers.json");
@@ -157,6 +157,51 @@ fn comments_tell_how_far_the_prompt_is_read() {
     let comments: Vec<&str> = comments.split("\n\n").collect();
     assert!(comments.iter().all(|comment| comment.starts_with(": keepalive ")), "{comments:?}");
     assert_eq!(comments.last(), Some(&": keepalive 24/24"));
+}
+
+/// Whoever refuses: the routes, the guards before them, or endpoints that are not that server's.
+#[test]
+fn refusals_of_every_kind_are_one_string_but_for_anthropics_clients() {
+    let setup = |keys| Setup { compat: Some(Compat::MlxLm), keys, ..Setup::default() };
+    let refused = |rig: &Rig, host: &str, request: (&str, &str)| {
+        let (method, path) = request;
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 2\r\n\r\n{{}}");
+        let mut connection = rig.connect();
+        connection.send(head.as_bytes());
+        let response = connection.response();
+        let error = response.json()["error"].clone();
+        let is_anthropics = path.starts_with("/v1/messages") && error["message"].is_string();
+        assert!(error.is_string() || is_anthropics, "{request:?}: {}", response.text());
+        response.status
+    };
+    let open = Rig::with(setup(Keys::default()));
+    let kept = Rig::with(setup(Keys::new(["sk-1"])));
+    for request in [
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/completions"),
+        ("GET", "/v1/models"),
+        ("GET", "/nowhere"),
+        ("POST", "/v1/responses"),
+        ("POST", "/tokenize"),
+        ("POST", "/v1/messages"),
+    ] {
+        assert_eq!(refused(&open, "evil.org", request), 403, "{request:?}");
+        assert_eq!(refused(&kept, "localhost", request), 401, "{request:?}");
+    }
+    for (request, status) in [
+        (("POST", "/v1/responses"), 400),
+        (("POST", "/tokenize"), 400),
+        (("POST", "/v1/messages"), 400),
+        (("GET", "/v1/responses/x"), 404),
+        (("POST", "/v1/embeddings"), 501),
+    ] {
+        assert_eq!(refused(&open, "localhost", request), status, "{request:?}");
+    }
+    // What that server does not know it answers in plain words.
+    for request in [("GET", "/nowhere"), ("GET", "/tokenize"), ("DELETE", "/v1/models")] {
+        let response = open.connect().exchange(request.0, request.1, b"");
+        assert_eq!((response.status, response.text()), (404, "Not Found"), "{request:?}");
+    }
 }
 
 #[test]

@@ -188,6 +188,12 @@ fn other_methods_are_405() {
     let response = rig.get("/v1/chat/completions");
     assert_eq!((response.error().0, response.header("allow")), (405, Some("POST")));
     assert_eq!(rig.post("/health", &json!({})).status, 405);
+    for path in ["/tokenize", "/v1/messages", "/v1/responses", "/v1/requests/x/cancel"] {
+        let response = rig.connect().exchange("DELETE", path, b"");
+        let message = response.json()["error"]["message"].clone();
+        assert_eq!((response.status, response.header("allow")), (405, Some("POST")), "{path}");
+        assert_eq!(message, format!("another method is needed at: {path}"));
+    }
 }
 
 #[test]

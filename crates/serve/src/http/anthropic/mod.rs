@@ -33,25 +33,8 @@ use object::{Event, Message};
 use reply::Stops;
 use request::MessagesRequest;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
-
-/// An error in Anthropic's envelope.
-#[derive(Debug)]
-pub(crate) struct Refusal(ApiError);
-
-impl From<ApiError> for Refusal {
-    fn from(error: ApiError) -> Self {
-        Self(error)
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let envelope = envelope(&self.0);
-        self.0.enveloped(json!(envelope))
-    }
-}
 
 /// Anthropic's envelope.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -79,8 +62,8 @@ type MessageGenerates = Refusals<Generating, Refused>;
 type MessageReads = Refusals<Reading, Refused>;
 
 /// The body of an error.
-fn envelope(error: &ApiError) -> Refused {
-    Refused { r#type: "error", error: because(error) }
+pub(super) fn envelope(error: &ApiError) -> Value {
+    json!(Refused { r#type: "error", error: because(error) })
 }
 
 fn because(error: &ApiError) -> RefusedBecause {
@@ -106,7 +89,7 @@ fn because(error: &ApiError) -> RefusedBecause {
         MessageGenerates,
     )
 )]
-pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
+pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result<Response, ApiError> {
     let (asked, place) = read(request).await?;
     asked.check_length()?;
     let (stops, streamed) = (Stops(asked.stops()), asked.streams());
@@ -131,7 +114,7 @@ pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result
     post, path = "/v1/messages/count_tokens", operation_id = "count_tokens", request_body = MessagesRequest,
     responses((status = 200, description = "The count.", body = Count), MessageReads)
 )]
-pub(crate) async fn count_tokens(State(app): State<App>, request: Request) -> Result<Json<Count>, Refusal> {
+pub(crate) async fn count_tokens(State(app): State<App>, request: Request) -> Result<Json<Count>, ApiError> {
     let (asked, place) = read(request).await?;
     let model = app.model(asked.model())?;
     let counted = place.finish(move || {

@@ -33,25 +33,8 @@ use reply::{Reply, Shape};
 use request::{Asked, Kind};
 use serde_json::{Value, json};
 
-/// An error as one string.
-#[derive(Debug)]
-struct Refusal(ApiError);
-
-impl From<ApiError> for Refusal {
-    fn from(error: ApiError) -> Self {
-        Self(error)
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let envelope = envelope(&self.0);
-        self.0.enveloped(envelope)
-    }
-}
-
-/// The body of an error.
-fn envelope(error: &ApiError) -> Value {
+/// The body of an error: one string.
+pub(super) fn envelope(error: &ApiError) -> Value {
     json!({"error": error.message})
 }
 
@@ -65,11 +48,9 @@ pub(super) fn routes() -> Router<App> {
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(models))
         .route("/health", get(health))
-        .fallback(unknown)
-        .method_not_allowed_fallback(unknown)
 }
 
-async fn generate(app: App, body: Result<Raw, ApiError>, kind: Kind) -> Result<Response, Refusal> {
+async fn generate(app: App, body: Result<Raw, ApiError>, kind: Kind) -> Result<Response, ApiError> {
     let Raw(bytes, place) = body?;
     let (asked, place) = place.work(move || Asked::read(&bytes, kind)).await?;
     let model = app.model(Some(&asked.model))?;
@@ -114,7 +95,8 @@ async fn health(State(app): State<App>) -> Response {
     }
 }
 
-async fn unknown() -> Response {
+/// What no route takes.
+pub(super) async fn unknown() -> Response {
     // Words, though it says that they are JSON.
     (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, "application/json")], "Not Found").into_response()
 }
