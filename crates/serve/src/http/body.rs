@@ -7,6 +7,7 @@ use super::{
     error::ApiError,
     generation::Generation,
     intake::{Coming, Intake, Place},
+    weight::Weight,
 };
 use axum::{
     body::{BodyDataStream, HttpBody},
@@ -32,9 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of a body that come in a second, at the least. Its sender has a few patiences more.
 const RATE: u64 = 64 << 10;
 const PATIENCES: u32 = 4;
-
-/// Bodies from this size on are read outside the runtime's own threads.
-const LARGE: usize = 64 << 10;
 
 /// A JSON body with an endpoint's own fields, and the place of its request.
 #[derive(Debug)]
@@ -101,7 +99,7 @@ async fn read<T: Send + 'static>(
     convert: fn(&Value) -> Result<T, ApiError>,
 ) -> Result<(T, Place), ApiError> {
     let (bytes, place) = whole(request).await?;
-    if bytes.len() < LARGE {
+    if place.is_light() {
         return Ok((convert(&json(&bytes)?)?, place));
     }
     place.work(move || convert(&json(&bytes)?)).await
@@ -127,7 +125,7 @@ async fn bytes(
     mut coming: Coming,
 ) -> Result<(Vec<u8>, Coming), ApiError> {
     let begun = Instant::now();
-    let mut bytes = Vec::new();
+    let (mut bytes, mut weight) = (Vec::new(), Weight::default());
     loop {
         let whole =
             silence.saturating_mul(PATIENCES).saturating_add(Duration::from_secs(bytes.len() as u64 / RATE));
@@ -140,7 +138,8 @@ async fn bytes(
         if bytes.len() + chunk.len() > LIMIT {
             return Err(refused(stream, too_large()).await);
         }
-        if let Err(full) = coming.hold(bytes.len() + chunk.len()) {
+        weight.add(&chunk);
+        if let Err(full) = coming.hold(weight.total()) {
             drop((bytes, coming));
             return Err(refused(stream, full).await);
         }

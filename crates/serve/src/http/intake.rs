@@ -2,8 +2,8 @@
 //!
 //! The queue bounds what waits for a row; this bounds what comes before it.
 //!
-//! Invariants: the bodies that are being read and worked at hold no more bytes than [`Intake`] has, beside the first
-//! [`FREE`] of each, so that large ones keep no small one out; a request has a place from when its body is there, so that
+//! Invariants: the bodies that are being read and worked at weigh no more together than [`Intake`] has, beside the first
+//! [`FREE`] of each, so that large ones keep no small one out; copies are made only of as many as there are workers; a request has a place from when its body is there, so that
 //! slow senders keep nobody out; work on bodies takes a bounded number of threads, and whoever waits for one waits without
 //! any; what a request holds is given back when its work has ended, also if its client has left before.
 
@@ -15,15 +15,16 @@ use tokio::{
     task::spawn_blocking,
 };
 
-/// Bytes of bodies that are held at once, where nobody says otherwise: four of the largest.
-pub(super) const BYTES: usize = 128 << 20;
+/// Bytes that bodies weigh at once, where nobody says otherwise: eight texts of the largest size, or a prompt of a million
+/// tokens by their numbers.
+pub(super) const BYTES: usize = 256 << 20;
 /// Bytes of each body that are not counted.
 const FREE: usize = 64 << 10;
 /// Requests at once whose bodies are there: far more than any engine's queue takes.
 const PLACES: usize = 1024;
 /// Threads that work on bodies, on machines with fewer cores.
 const WORKERS: usize = 4;
-/// Bytes are counted in pieces of so many.
+/// They are counted in pieces of so many.
 const PIECE: usize = 1 << 10;
 
 /// What is free. Cheap to clone; requests carry it as an extension.
@@ -31,6 +32,8 @@ const PIECE: usize = 1 << 10;
 pub(super) struct Intake {
     places: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
+    /// How many there are of them, in pieces.
+    all: usize,
     workers: Arc<Semaphore>,
 }
 
@@ -60,9 +63,9 @@ impl Intake {
     /// Room for so many bytes.
     pub(super) fn new(bytes: usize) -> Self {
         let cores = thread::available_parallelism().map_or(WORKERS, |cores| cores.get().max(WORKERS));
-        let pieces = (bytes / PIECE).min(Semaphore::MAX_PERMITS);
+        let all = (bytes / PIECE).min(Semaphore::MAX_PERMITS);
         let of = |count| Arc::new(Semaphore::new(count));
-        Self { places: of(PLACES), bytes: of(pieces), workers: of(cores) }
+        Self { places: of(PLACES), bytes: of(all), all, workers: of(cores) }
     }
 
     /// What a body holds that begins to come.
@@ -76,6 +79,12 @@ fn full(why: &str) -> ApiError {
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, format!("{why}, and no more can be held; try again"))
 }
 
+/// 413: there is no use in coming back.
+fn too_heavy(most: usize) -> ApiError {
+    let message = format!("the body's JSON has so many values that they would take more than {most} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
 impl Coming {
     /// A place for the request, whose body is there.
     ///
@@ -87,12 +96,15 @@ impl Coming {
         Ok(Place { _place: place.map_err(full)?, came: self })
     }
 
-    /// Holds a body of so many bytes.
+    /// Holds a body that weighs so many bytes.
     ///
     /// # Errors
-    /// 429: others hold too many.
+    /// 429: others hold too many; 413: it could not be held alone.
     pub(super) fn hold(&mut self, bytes: usize) -> Result<(), ApiError> {
         let wanted = bytes.saturating_sub(FREE).div_ceil(PIECE);
+        if wanted > self.intake.all {
+            return Err(too_heavy(self.intake.all * PIECE));
+        }
         let more = u32::try_from(wanted.saturating_sub(self.counted)).unwrap_or(u32::MAX);
         if more == 0 {
             return Ok(());
@@ -105,6 +117,11 @@ impl Coming {
 }
 
 impl Place {
+    /// Whether the body weighs so little that work on it takes no time.
+    pub(super) fn is_light(&self) -> bool {
+        self.came.counted == 0
+    }
+
     /// Does what may take long outside the runtime's own threads, and gives the place back.
     ///
     /// # Errors
@@ -148,6 +165,8 @@ mod tests {
         assert_eq!(another.hold(FREE), Ok(()));
         let error = another.hold(FREE + 1).expect_err("no room");
         assert_eq!(error.status, StatusCode::TOO_MANY_REQUESTS);
+        let error = another.hold(FREE + (1 << 20) + 1).expect_err("never room");
+        assert_eq!(error.status, StatusCode::PAYLOAD_TOO_LARGE);
         // What is held already is not counted twice.
         assert_eq!(one.hold(FREE + (1 << 20)), Ok(()));
         // With a place it holds the same.

@@ -14,7 +14,7 @@
 //! | `cancel` | the end of a request by its id |
 //! | `metrics`, `count`, `meter` | counts and times for people who chart them, those of the engines, and what each answer took |
 //! | `server`, `connection`, `guard`, `host` | the listening socket, those who connect, who may ask, and under which name |
-//! | `intake`, `body`, `path` | how much comes in at once; what comes in malformed |
+//! | `intake`, `weight`, `body`, `path` | how much comes in at once; what comes in malformed |
 //! | `error`, `dialect` | what is refused, and the form that clients know refusals in |
 //! | `answer`, `row`, `part`, `score`, `usage`, `stream`, `wire` | events of the engine, as one object or as a stream |
 //! | `state` | the served models |
@@ -54,6 +54,7 @@ mod structure;
 mod tool;
 mod usage;
 mod vocabulary;
+mod weight;
 mod wire;
 
 use axum::{

@@ -99,8 +99,9 @@ impl Server {
         Self { patience: Patience(patience), ..self }
     }
 
-    /// Changes how many bytes of large bodies are held at once, from their coming until their requests wait for a row; 128 MiB
-    /// otherwise. Requests beyond them are answered with 429.
+    /// Changes how many bytes large bodies may take at once as JSON's values, from their coming until their requests wait for a
+    /// row; 256 MiB otherwise. A text takes what it is long, each value of a list and each part of an object a few hundred bytes.
+    /// Requests beyond them are answered with 429, one that could not be held alone with 413.
     #[must_use]
     pub fn bodies(self, bytes: usize) -> Self {
         Self { bodies: bytes, ..self }

@@ -1,7 +1,7 @@
 //! Clients that are slow, silent or many: each costs itself, and nobody waits for it.
 
 use crate::support::{Connection, Rig, Setup, chat};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -130,6 +130,22 @@ fn large_bodies_at_once_are_bounded() {
         assert_eq!(connection.response().content(), "ok");
     }
     assert_eq!(rig.post_bytes("/v1/chat/completions", body.as_bytes()).content(), "ok");
+}
+
+/// On the wire it is a fraction of what there is; as values it would be all of it.
+#[test]
+fn bodies_are_bounded_by_what_their_values_take() {
+    let rig = Rig::with(Setup { bodies: 2 << 20, ..Setup::default() });
+    for nested in ["[0]", "[]", "{\"\":0}"] {
+        let metadata: Json = serde_json::from_str(&format!("[{}0]", format!("{nested},").repeat(5000))).expect("JSON");
+        let body = json!({"metadata": {"a": metadata}});
+        assert!(body.to_string().len() < 64 << 10);
+        let response = rig.chat("say: ok", body);
+        assert_eq!(response.status, 413, "{nested}: {}", response.text());
+    }
+    let text = "[0],".repeat(5000);
+    assert_eq!(rig.chat("say: ok", json!({"metadata": {"a": text}})).content(), "ok");
+    alive(&rig);
 }
 
 /// More is asked for than sockets hold, and nothing read.

@@ -50,7 +50,7 @@ pub(crate) struct Setup {
     pub(crate) keys: Keys,
     pub(crate) origins: Vec<Origin>,
     pub(crate) hosts: Vec<Host>,
-    /// Bytes of bodies that are held at once.
+    /// Bytes that bodies weigh at once.
     pub(crate) bodies: usize,
     /// Names of the models.
     pub(crate) names: Vec<&'static str>,
@@ -78,7 +78,7 @@ impl Default for Setup {
             keys: Keys::default(),
             origins: Vec::new(),
             hosts: Vec::new(),
-            bodies: 128 << 20,
+            bodies: 256 << 20,
             names: vec![MODEL],
             apart: false,
             loading: false,
