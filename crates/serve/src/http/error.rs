@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use tandem_contracts::{execution::Reason, request::Rejection};
 use utoipa::ToSchema;
 
+/// Bytes of a message or a name, which may repeat what a request says.
+const LONGEST: usize = 2 << 10;
+
 /// OpenAI's envelope.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
@@ -43,7 +46,7 @@ pub(crate) struct ApiError {
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), param: None, code: None, reasons: Vec::new() }
+        Self { status, message: cut(message.into()), param: None, code: None, reasons: Vec::new() }
     }
 
     /// 400: the request itself is wrong.
@@ -53,7 +56,7 @@ impl ApiError {
 
     /// 400: this field is wrong.
     pub(crate) fn field(param: &str, message: impl Into<String>) -> Self {
-        Self { param: Some(param.to_owned()), ..Self::invalid(message) }
+        Self { param: Some(cut(param.to_owned())), ..Self::invalid(message) }
     }
 
     /// A known field or value that is not served.
@@ -108,6 +111,15 @@ impl ApiError {
         };
         json!(ErrorBody { error })
     }
+}
+
+/// A text without what would make it long.
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push('…');
+    }
+    text
 }
 
 /// OpenAI's envelope; the response carries the error itself, from which other protocols make theirs.
@@ -178,6 +190,16 @@ mod tests {
         ] {
             assert_eq!(renamed(param, message), (want.0.to_owned(), want.1.to_owned()));
         }
+    }
+
+    #[test]
+    fn what_would_repeat_a_whole_request_is_cut_between_characters() {
+        let long = "é".repeat(LONGEST);
+        let error = ApiError::field(&long, format!("a{long}"));
+        assert_eq!(error.message, format!("a{}…", "é".repeat(LONGEST / 2 - 1)));
+        assert_eq!(error.param, Some(format!("{}…", "é".repeat(LONGEST / 2))));
+        let whole = "a".repeat(LONGEST);
+        assert_eq!(ApiError::invalid(whole.clone()).message, whole);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod fill;
 mod guard;
 mod hostile;
 mod lifetime;
+mod long;
 mod mlx_lm;
 mod refusal;
 mod responses;

@@ -25,7 +25,11 @@ use tandem_serve::{
     model::{Defaults, Filling, ModelText, ServedModel},
     text::Tokenizer,
 };
-use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot};
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+    sync::oneshot,
+};
 
 /// Name of the served model.
 pub(crate) const MODEL: &str = "scripted";
@@ -61,6 +65,8 @@ pub(crate) struct Setup {
     /// Tokens that a row may hold.
     pub(crate) context: usize,
     pub(crate) compat: Option<Compat>,
+    /// Threads that take and answer requests, if not as many as there are cores.
+    pub(crate) threads: Option<usize>,
 }
 
 impl Default for Setup {
@@ -84,6 +90,7 @@ impl Default for Setup {
             loading: false,
             context: CONTEXT,
             compat: None,
+            threads: None,
         }
     }
 }
@@ -153,11 +160,12 @@ impl Rig {
             .hosts(setup.hosts)
             .bodies(setup.bodies)
             .compat(setup.compat);
-        Self::run(server, engine, control)
+        let mut threads = Builder::new_multi_thread();
+        setup.threads.map(|count| threads.worker_threads(count));
+        Self::run(server, (engine, control), threads.enable_all().build().expect("a runtime"))
     }
 
-    fn run(server: Server, engine: EngineHandle, control: Arc<Control>) -> Self {
-        let runtime = Runtime::new().expect("a runtime");
+    fn run(server: Server, (engine, control): (EngineHandle, Arc<Control>), runtime: Runtime) -> Self {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a socket");
         let address = listener.local_addr().expect("an address");
         let (shutdown, told) = oneshot::channel::<()>();
