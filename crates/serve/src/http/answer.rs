@@ -28,6 +28,9 @@ use std::{
 use tandem_contracts::request::{Event, Outcome, Request, RequestId, Score, Usage};
 use tandem_engine::{EngineHandle, Phase};
 
+/// Tokens up to which an answer is written in no time, prompts included as they may be shown.
+const SHORT: usize = 4096;
+
 /// What names an answer in each of its objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
@@ -255,6 +258,11 @@ impl Answer {
             self.usage.prompt_tokens += usage.prompt_tokens;
             self.usage.cached_tokens += usage.cached_tokens;
         }
+    }
+
+    /// Whether it takes time to write what has ended of it.
+    pub(crate) fn is_long(&self) -> bool {
+        self.scored || self.usage.prompt_tokens + self.usage.completion_tokens > SHORT
     }
 
     /// Token counts of the rows that have ended, as they stand on the wire.

@@ -118,23 +118,22 @@ pub(crate) async fn complete(
     State(app): State<App>,
     Generating { own, generation, place }: Generating<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    own.check()?;
-    generation.check(1)?;
-    let model = app.model(own.model.as_deref())?;
-    let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
-    let running = app.running().clone();
+    let reached = app.clone();
     let submitted = place.finish(move || {
-        let (mut answer, prompt) = submit("chatcmpl-", (&own, &generation), &model)?;
-        running.know(&mut answer, &model.engine);
-        Ok((answer, prompt))
+        own.check()?;
+        generation.check(1)?;
+        let model = reached.model(own.model.as_deref())?;
+        let (mut answer, _) = submit("chatcmpl-", (&own, &generation), &model)?;
+        reached.running().know(&mut answer, &model.engine);
+        Ok((answer, (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default())))
     });
-    let (mut answer, _) = submitted.await.map_err(|error| error.at("messages"))?;
+    let (mut answer, streamed) = submitted.await.map_err(|error| error.at("messages"))?;
     if let Some(options) = streamed {
         let chunks = ChatChunks { usage: options.include_usage == Some(true) };
-        return Ok(stream::respond(answer, chunks, app.keep_alive()));
+        return Ok(stream::respond(answer, chunks, &app));
     }
     let wholes = answer.collect().await?;
-    Ok(Json(ChatCompletion::new(&answer, wholes)).into_response())
+    app.write(answer, |answer| Json(ChatCompletion::new(answer, wholes)).into_response()).await
 }
 
 /// Submits a chat that was checked. Returns its answer, and how many tokens its prompt has.
@@ -172,11 +171,14 @@ pub(crate) struct Rendered {
 pub(crate) async fn apply_template(
     State(app): State<App>,
     Body(request, place): Body<ChatRequest>,
-) -> Result<Json<Rendered>, ApiError> {
-    request.check()?;
-    let model = app.model(request.model.as_deref())?;
-    let rendered = place.finish(move || request.render(&model, &request.tools()?));
-    Ok(Json(Rendered { prompt: rendered.await? }))
+) -> Result<Response, ApiError> {
+    let rendered = place.finish(move || {
+        request.check()?;
+        let model = app.model(request.model.as_deref())?;
+        let prompt = request.render(&model, &request.tools()?)?;
+        Ok(Json(Rendered { prompt }).into_response())
+    });
+    rendered.await
 }
 
 impl ChatRequest {

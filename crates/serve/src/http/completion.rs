@@ -7,17 +7,14 @@ use super::{
     document::Generates,
     error::ApiError,
     generation::{Generation, Wanted, in_range, refuse},
-    part::{Part, Piece},
+    part::{Part, Piece, Whole},
     score::{self, Echo, TextScores},
     state::App,
     stream::{self, Chunks},
     usage::UsageObject,
     vocabulary::bounded,
 };
-use crate::{
-    model::ServedModel,
-    text::{Detokenizer, Tokenizer},
-};
+use crate::{model::ServedModel, text::Tokenizer};
 use axum::{
     Json,
     extract::State,
@@ -72,30 +69,23 @@ pub(crate) async fn complete(
     State(app): State<App>,
     Generating { own, generation, place }: Generating<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    own.check()?;
-    // A prompt that is shown may be all that is asked for.
-    generation.check(if own.echo == Some(true) { 0 } else { 1 })?;
-    let model = app.model(own.model.as_deref())?;
-    let streamed = (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default());
-    let running = app.running().clone();
+    let reached = app.clone();
     let submitted = place.finish(move || {
+        own.check()?;
+        // A prompt that is shown may be all that is asked for.
+        generation.check(if own.echo == Some(true) { 0 } else { 1 })?;
+        let model = reached.model(own.model.as_deref())?;
         let mut answer = submit("cmpl-", (&own, &generation), &model)?;
-        running.know(&mut answer, &model.engine);
-        Ok(answer)
+        reached.running().know(&mut answer, &model.engine);
+        Ok((answer, (own.stream == Some(true)).then_some(own.stream_options.unwrap_or_default())))
     });
-    let mut answer = submitted.await.map_err(|error| error.at("prompt"))?;
+    let (mut answer, streamed) = submitted.await.map_err(|error| error.at("prompt"))?;
     if let Some(options) = streamed {
         let chunks = TextChunks { usage: options.include_usage == Some(true) };
-        return Ok(stream::respond(answer, chunks, app.keep_alive()));
+        return Ok(stream::respond(answer, chunks, &app));
     }
-    let wholes = answer.collect().await?.into_iter().enumerate();
-    let choices = wholes.map(|(index, whole)| TextChoice {
-        index,
-        text: whole.text,
-        logprobs: answer.scored.then(|| score::completion(&answer.tokenizer, &whole.tokens)),
-        finish_reason: Some(whole.reason),
-    });
-    Ok(Json(Completion::new(&answer, choices.collect(), Some(Some(answer.usage())))).into_response())
+    let wholes = answer.collect().await?;
+    app.write(answer, |answer| Json(Completion::whole(answer, wholes)).into_response()).await
 }
 
 /// Continued prompts, or a piece of them.
@@ -123,6 +113,18 @@ struct TextChoice {
 }
 
 impl Completion {
+    /// The object of an answer whose choices have ended.
+    fn whole(answer: &Answer, wholes: Vec<Whole>) -> Self {
+        let choice = |(index, whole): (usize, Whole)| TextChoice {
+            index,
+            text: whole.text,
+            logprobs: answer.scored.then(|| score::completion(&answer.tokenizer, &whole.tokens)),
+            finish_reason: Some(whole.reason),
+        };
+        let choices = wholes.into_iter().enumerate().map(choice).collect();
+        Self::new(answer, choices, Some(Some(answer.usage())))
+    }
+
     fn new(answer: &Answer, choices: Vec<TextChoice>, usage: Option<Option<UsageObject>>) -> Self {
         let Head { id, created, model } = answer.head.clone();
         Self { id, object: "text_completion", created, model, choices, usage }
@@ -186,23 +188,16 @@ impl Prompt {
         Ok(prompts)
     }
 
-    /// Each prompt as it is shown: a text as it came, tokens with the names of special ones.
+    /// Each prompt as it is shown.
     fn echoes(&self, prompts: Vec<Vec<TokenId>>, tokenizer: &Arc<Tokenizer>) -> Vec<Echo> {
-        let decode = |tokens: &[TokenId]| {
-            let mut detokenizer = Detokenizer::with_special(Arc::clone(tokenizer));
-            let mut text = String::new();
-            tokens.iter().for_each(|&token| detokenizer.push(token, &mut text));
-            detokenizer.finish(&mut text);
-            text
-        };
         let texts = match self {
             Self::Text(text) => Some(std::slice::from_ref(text)),
             Self::Texts(texts) => Some(&texts[..]),
             Self::Tokens(_) | Self::ManyTokens(_) => None,
         };
-        let echo = |(index, tokens): (usize, Vec<TokenId>)| match texts.and_then(|texts| texts.get(index)) {
-            Some(text) => Echo { text: text.clone(), tokens, special: false },
-            None => Echo { text: decode(&tokens), tokens, special: true },
+        let echo = |(index, tokens): (usize, Vec<TokenId>)| {
+            let text = texts.and_then(|texts| texts.get(index)).cloned();
+            Echo::new(text, tokens, tokenizer)
         };
         prompts.into_iter().enumerate().map(echo).collect()
     }

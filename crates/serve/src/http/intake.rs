@@ -7,13 +7,10 @@
 //! slow senders keep nobody out; work on bodies takes a bounded number of threads, and whoever waits for one waits without
 //! any; what a request holds is given back when its work has ended, also if its client has left before.
 
-use super::error::ApiError;
+use super::{error::ApiError, worker::Workers};
 use axum::http::StatusCode;
-use std::{sync::Arc, thread};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task::spawn_blocking,
-};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that bodies weigh at once, where nobody says otherwise: eight texts of the largest size, or a prompt of a million
 /// tokens by their numbers.
@@ -22,8 +19,6 @@ pub(super) const BYTES: usize = 256 << 20;
 const FREE: usize = 64 << 10;
 /// Requests at once whose bodies are there: far more than any engine's queue takes.
 const PLACES: usize = 1024;
-/// Threads that work on bodies, on machines with fewer cores.
-const WORKERS: usize = 4;
 /// They are counted in pieces of so many.
 const PIECE: usize = 1 << 10;
 
@@ -34,7 +29,7 @@ pub(super) struct Intake {
     bytes: Arc<Semaphore>,
     /// How many there are of them, in pieces.
     all: usize,
-    workers: Arc<Semaphore>,
+    workers: Workers,
 }
 
 /// A body that is coming, and what it holds.
@@ -62,10 +57,9 @@ impl Default for Intake {
 impl Intake {
     /// Room for so many bytes.
     pub(super) fn new(bytes: usize) -> Self {
-        let cores = thread::available_parallelism().map_or(WORKERS, |cores| cores.get().max(WORKERS));
         let all = (bytes / PIECE).min(Semaphore::MAX_PERMITS);
         let of = |count| Arc::new(Semaphore::new(count));
-        Self { places: of(PLACES), bytes: of(all), all, workers: of(cores) }
+        Self { places: of(PLACES), bytes: of(all), all, workers: Workers::default() }
     }
 
     /// What a body holds that begins to come.
@@ -130,15 +124,8 @@ impl Place {
         self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Self), ApiError> {
-        let worker = Arc::clone(&self.came.intake.workers).acquire_owned().await;
-        let working = spawn_blocking(move || {
-            let _worker = worker;
-            work().map(|done| (done, self))
-        });
-        working.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a request's work panicked");
-            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request could not be processed"))
-        })
+        let workers = self.came.intake.workers.clone();
+        workers.run(move || work().map(|done| (done, self))).await?
     }
 
     /// Does the last of the work, after which nothing is held.
@@ -194,7 +181,7 @@ mod tests {
         let place = coming.enter().expect("a place");
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let working = tokio::spawn(place.finish(move || Ok(wait.recv().is_ok())));
-        while intake.workers.available_permits() == intake.workers_at_rest() {
+        while intake.workers.idle() == Workers::default().idle() {
             tokio::task::yield_now().await;
         }
         working.abort();
@@ -204,13 +191,7 @@ mod tests {
         while intake.bytes.available_permits() == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(intake.workers.available_permits(), intake.workers_at_rest());
-    }
-
-    impl Intake {
-        fn workers_at_rest(&self) -> usize {
-            Self::new(0).workers.available_permits()
-        }
+        assert_eq!(intake.workers.idle(), Workers::default().idle());
     }
 
     #[tokio::test]

@@ -17,6 +17,7 @@
 //! | `intake`, `weight`, `body`, `path` | how much comes in at once; what comes in malformed |
 //! | `error`, `dialect` | what is refused, and the form that clients know refusals in |
 //! | `answer`, `row`, `part`, `score`, `usage`, `stream`, `wire` | events of the engine, as one object or as a stream |
+//! | `worker` | work that takes long, outside the threads that answer |
 //! | `state` | the served models |
 
 mod answer;
@@ -56,6 +57,7 @@ mod usage;
 mod vocabulary;
 mod weight;
 mod wire;
+mod worker;
 
 use axum::{
     Json, Router,
@@ -101,9 +103,7 @@ fn router(app: App, compat: Option<Compat>) -> Router {
     // What no route takes is answered alike on all of them.
     let routes = match compat {
         None => routes.fallback(unknown).method_not_allowed_fallback(wrong_method),
-        Some(Compat::MlxLm) => {
-            routes.fallback(mlx_lm::unknown).method_not_allowed_fallback(mlx_lm::unknown)
-        }
+        Some(Compat::MlxLm) => routes.fallback(mlx_lm::unknown).method_not_allowed_fallback(mlx_lm::unknown),
     };
     routes.with_state(app)
 }

@@ -10,6 +10,10 @@ use super::{
 use axum::http::StatusCode;
 use tandem_contracts::request::Outcome;
 
+/// Tokens with their scores, and bytes of text, up to which a part is written in no time.
+const TOKENS: usize = 64;
+const BYTES: usize = 64 << 10;
+
 /// What one row gives.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
@@ -26,6 +30,23 @@ pub(crate) struct Piece {
     pub(crate) reasoning: String,
     pub(crate) call: Option<CallPiece>,
     pub(crate) tokens: Vec<Scored>,
+}
+
+impl Part {
+    /// Whether it takes time to write it.
+    pub(crate) fn is_long(&self) -> bool {
+        match self {
+            Self::More(piece) => piece.is_long(),
+            Self::End(_) => false,
+        }
+    }
+}
+
+impl Piece {
+    /// Whether it takes time to write it.
+    pub(crate) fn is_long(&self) -> bool {
+        self.tokens.len() > TOKENS || self.text.len() + self.reasoning.len() > BYTES
+    }
 }
 
 /// A finished choice.

@@ -110,7 +110,7 @@ impl Row {
             return None;
         }
         let (echo, scores) = self.echo.take()?;
-        let tokens = echo.scored(&self.tokenizer, scores);
+        let tokens = echo.scored(scores);
         Some(Piece { text: echo.text, tokens, ..Piece::default() })
     }
 

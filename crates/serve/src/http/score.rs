@@ -69,21 +69,34 @@ impl Scores {
 pub(crate) struct Echo {
     pub(crate) text: String,
     pub(crate) tokens: Vec<TokenId>,
-    /// Whether the text shows special tokens.
-    pub(crate) special: bool,
+    /// Characters before each token.
+    offsets: Vec<usize>,
 }
 
 impl Echo {
-    /// The tokens with their scores, of which the first has none.
-    pub(crate) fn scored(&self, tokenizer: &Arc<Tokenizer>, scores: Vec<Score>) -> Vec<Scored> {
-        let detokenizer = match self.special {
-            true => Detokenizer::with_special(Arc::clone(tokenizer)),
-            false => Detokenizer::new(Arc::clone(tokenizer)),
+    /// A prompt of these tokens: a text as it came, or tokens alone, whose text shows the names of special ones.
+    pub(crate) fn new(text: Option<String>, tokens: Vec<TokenId>, tokenizer: &Arc<Tokenizer>) -> Self {
+        let mut detokenizer = match text {
+            Some(_) => Detokenizer::new(Arc::clone(tokenizer)),
+            None => Detokenizer::with_special(Arc::clone(tokenizer)),
         };
-        let mut all = Scores::new(detokenizer, 0);
+        let (mut shown, mut reached) = (String::new(), 0);
+        let offset = |&token: &TokenId| {
+            let (offset, bytes) = (reached, shown.len());
+            detokenizer.push(token, &mut shown);
+            reached += shown[bytes..].chars().count();
+            offset
+        };
+        let offsets = tokens.iter().map(offset).collect();
+        detokenizer.finish(&mut shown);
+        Self { text: text.unwrap_or(shown), tokens, offsets }
+    }
+
+    /// The tokens with their scores, of which the first has none.
+    pub(crate) fn scored(&self, scores: Vec<Score>) -> Vec<Scored> {
         let scores = [None].into_iter().chain(scores.into_iter().map(Some));
-        self.tokens.iter().zip(scores).for_each(|(&token, score)| all.push(token, score));
-        all.finish()
+        let tokens = self.tokens.iter().zip(&self.offsets).zip(scores);
+        tokens.map(|((&token, &offset), score)| Scored { token, score, offset }).collect()
     }
 }
 
@@ -211,11 +224,17 @@ mod tests {
 
     #[test]
     fn an_echo_has_a_place_for_every_token_and_no_score_for_the_first() {
-        let echo = |special| Echo { text: String::new(), tokens: vec![256, 97, 98], special };
-        let tokens = echo(true).scored(&bytes(), vec![Score { log_probability: -1.0, top: vec![] }; 2]);
+        let echo = |text: Option<&str>| Echo::new(text.map(str::to_owned), vec![256, 97, 98], &bytes());
+        let tokens = echo(None).scored(vec![Score { log_probability: -1.0, top: vec![] }; 2]);
         assert_eq!(seen(&tokens), [(256, 0), (97, 7), (98, 8)]);
         assert_eq!(tokens.iter().map(|token| token.score.is_some()).collect::<Vec<_>>(), [false, true, true]);
-        assert_eq!(seen(&echo(false).scored(&bytes(), vec![])), [(256, 0)]);
+        assert_eq!(echo(None).text, "<|end|>ab");
+        let text = echo(Some("ab"));
+        assert_eq!(
+            seen(&text.scored(vec![Score { log_probability: -1.0, top: vec![] }; 2])),
+            [(256, 0), (97, 0), (98, 1)]
+        );
+        assert_eq!((seen(&text.scored(vec![])), text.text.as_str()), (vec![(256, 0)], "ab"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What every handler can reach.
 
-use super::{cancel::Running, error::ApiError, metrics::Recorder, responses::Store};
+use super::{
+    answer::Answer, cancel::Running, error::ApiError, metrics::Recorder, responses::Store, worker::Workers,
+};
 use crate::model::ServedModel;
-use axum::http::StatusCode;
+use axum::{http::StatusCode, response::Response};
 use std::{
     sync::{
         Arc,
@@ -20,6 +22,8 @@ pub(crate) struct App {
     keep_alive: Duration,
     running: Running,
     responses: Store,
+    /// They write answers; others read requests, so that neither waits for the other.
+    writers: Workers,
 }
 
 impl App {
@@ -30,6 +34,7 @@ impl App {
             keep_alive,
             running: Running::new(Recorder::new()),
             responses: Store::default(),
+            writers: Workers::default(),
         }
     }
 
@@ -51,6 +56,23 @@ impl App {
     /// The responses that are kept.
     pub(crate) fn responses(&self) -> &Store {
         &self.responses
+    }
+
+    /// What writes answers, or parts of them, that are long.
+    pub(crate) fn writers(&self) -> &Workers {
+        &self.writers
+    }
+
+    /// Writes an answer that has ended: at once, or by a writer where it is long.
+    pub(crate) async fn write(
+        &self,
+        answer: Answer,
+        write: impl FnOnce(&Answer) -> Response + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        if answer.is_long() {
+            return self.writers.run(move || write(&answer)).await;
+        }
+        Ok(write(&answer))
     }
 
     pub(crate) fn models(&self) -> &[Arc<ServedModel>] {

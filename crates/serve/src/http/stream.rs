@@ -4,14 +4,14 @@
 //! failure is one event with an `error`, after which the stream closes; a client that leaves drops the
 //! answer, which cancels its rows.
 
-use super::{answer::Answer, part::Part};
+use super::{answer::Answer, part::Part, state::App, worker::Workers};
 use axum::response::{
     IntoResponse, Response,
     sse::{self, KeepAlive, Sse},
 };
 use futures_util::stream;
 use serde::Serialize;
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 /// The objects of one kind of stream.
 pub(crate) trait Chunks: Send + 'static {
@@ -31,12 +31,13 @@ pub(crate) trait Chunks: Send + 'static {
 /// An event, unless its data is none; nothing that is sent here is.
 type Event = Result<sse::Event, axum::Error>;
 
-/// The response that streams an answer, with a comment line whenever nothing else was sent for `keep_alive`.
-pub(crate) fn respond(answer: Answer, chunks: impl Chunks, keep_alive: Duration) -> Response {
+/// The response that streams an answer, with a comment line whenever nothing else was sent for some time.
+pub(crate) fn respond(answer: Answer, chunks: impl Chunks, app: &App) -> Response {
     let waiting: VecDeque<Event> = chunks.opening(&answer).iter().map(event).collect();
-    let state = Streaming { answer, chunks, waiting, ended: false };
-    let events = stream::unfold(state, |mut state| async { Some((state.next().await?, state)) });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(keep_alive).text("keep-alive")).into_response()
+    let state = Streaming { answer, chunks, waiting, writers: app.writers().clone(), ended: false };
+    let events = stream::unfold(Some(state), |state| async move { state?.next().await });
+    let alive = KeepAlive::new().interval(app.keep_alive()).text("keep-alive");
+    Sse::new(events).keep_alive(alive).into_response()
 }
 
 fn event(data: &impl Serialize) -> Event {
@@ -47,30 +48,40 @@ struct Streaming<C> {
     answer: Answer,
     chunks: C,
     waiting: VecDeque<Event>,
+    writers: Workers,
     ended: bool,
 }
 
 impl<C: Chunks> Streaming<C> {
-    /// The next event, until there is none.
-    async fn next(&mut self) -> Option<Event> {
+    /// The next event and what comes after it, until there is none.
+    async fn next(mut self) -> Option<(Event, Option<Self>)> {
         if let Some(event) = self.waiting.pop_front() {
-            return Some(event);
+            return Some((event, Some(self)));
         }
         if self.ended {
             return None;
         }
-        match self.answer.next().await {
-            Some(Ok((choice, part))) => Some(event(&self.chunks.part(&self.answer, choice, part))),
+        let event = match self.answer.next().await {
+            Some(Ok((choice, part))) if part.is_long() => return Some(self.write(choice, part).await),
+            Some(Ok((choice, part))) => event(&self.chunks.part(&self.answer, choice, part)),
             Some(Err(error)) => {
                 self.ended = true;
-                Some(event(&error.body()))
+                event(&error.body())
             }
             None => {
                 self.ended = true;
                 self.waiting.extend(self.chunks.closing(&self.answer).iter().map(event));
                 self.waiting.push_back(Ok(sse::Event::default().data("[DONE]")));
-                self.waiting.pop_front()
+                self.waiting.pop_front()?
             }
-        }
+        };
+        Some((event, Some(self)))
+    }
+
+    /// The event of a part that takes time to write.
+    async fn write(self, choice: usize, part: Part) -> (Event, Option<Self>) {
+        let writers = self.writers.clone();
+        let write = move || (event(&self.chunks.part(&self.answer, choice, part)), Some(self));
+        writers.run(write).await.unwrap_or_else(|error| (event(&error.body()), None))
     }
 }

@@ -2,7 +2,12 @@
 
 use super::{body::Body, document::Reads, error::ApiError, generation::refuse, state::App};
 use crate::{model::ServedModel, text::Detokenizer};
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
 use serde::{Deserialize, Serialize};
 use std::{str, sync::Arc};
 use tandem_contracts::text::{TokenId, Vocabulary};
@@ -78,27 +83,26 @@ pub(crate) struct Content {
 pub(crate) async fn tokenize(
     State(app): State<App>,
     Body(request, place): Body<TokenizeRequest>,
-) -> Result<Json<Tokens>, ApiError> {
-    refuse(StatusCode::BAD_REQUEST, &[("parse_special", request.parse_special == Some(false))])?;
-    let model = app.model(request.model.as_deref())?;
+) -> Result<Response, ApiError> {
     let work = move || {
+        refuse(StatusCode::BAD_REQUEST, &[("parse_special", request.parse_special == Some(false))])?;
+        let model = app.model(request.model.as_deref())?;
         let tokenizer = &model.text.tokenizer;
         let content = bounded(&model, &request.content)?;
         let encoded = match request.add_special {
             Some(true) => tokenizer.encode_prompt(content),
             _ => tokenizer.encode_chat(content),
         };
-        let tokens = encoded?;
-        if request.with_pieces != Some(true) {
-            return Ok(Json(Tokens { tokens: tokens.into_iter().map(Token::Id).collect() }));
-        }
-        let pieces = tokens.iter().map(|&token| {
-            let bytes = tokenizer.token_bytes(token).unwrap_or_default();
+        let token = |id: TokenId| {
+            if request.with_pieces != Some(true) {
+                return Token::Id(id);
+            }
+            let bytes = tokenizer.token_bytes(id).unwrap_or_default();
             let piece = str::from_utf8(bytes)
                 .map_or_else(|_| Piece::Bytes(bytes.to_vec()), |text| Piece::Text(text.to_owned()));
-            Token::Piece { id: token, piece }
-        });
-        Ok(Json(Tokens { tokens: pieces.collect() }))
+            Token::Piece { id, piece }
+        };
+        Ok(Json(Tokens { tokens: encoded?.into_iter().map(token).collect() }).into_response())
     };
     place.finish(work).await
 }
@@ -111,9 +115,9 @@ pub(crate) async fn tokenize(
 pub(crate) async fn detokenize(
     State(app): State<App>,
     Body(request, place): Body<DetokenizeRequest>,
-) -> Result<Json<Content>, ApiError> {
-    let model = app.model(request.model.as_deref())?;
+) -> Result<Response, ApiError> {
     let work = move || {
+        let model = app.model(request.model.as_deref())?;
         let tokenizer = &model.text.tokenizer;
         // As many as the longest text that is taken could have.
         if let Some(context) = model.exceeds(request.tokens.len()) {
@@ -131,7 +135,7 @@ pub(crate) async fn detokenize(
         let mut content = String::new();
         request.tokens.iter().for_each(|&token| detokenizer.push(token, &mut content));
         detokenizer.finish(&mut content);
-        Ok(Json(Content { content }))
+        Ok(Json(Content { content }).into_response())
     };
     place.finish(work).await
 }

@@ -81,7 +81,9 @@ mod tests {
     /// Just beyond where a list doubles its places it has the most to spare.
     #[test]
     fn no_shape_holds_more_than_its_weight() {
-        for item in ["0", "\"\"", "\"a\"", "[]", "{}", "[0]", "[[0]]", "[0,0,0,0,0]", r#"{"":0}"#, r#"{"a":{"b":0}}"#] {
+        for item in
+            ["0", "\"\"", "\"a\"", "[]", "{}", "[0]", "[[0]]", "[0,0,0,0,0]", r#"{"":0}"#, r#"{"a":{"b":0}}"#]
+        {
             let body = format!("[{}0]", format!("{item},").repeat((1 << 12) + 1));
             let value = serde_json::from_str(&body).expect("JSON");
             let (held, weight) = (held(&value) + size_of::<Value>(), weight(&body));

@@ -12,15 +12,26 @@ fn narrow() -> Rig {
     Rig::with(Setup { threads: Some(1), context: 1 << 20, ..Setup::default() })
 }
 
-/// Asks for something that takes long, and sees that nobody else waits for a good part of it.
+/// Asks for something that takes long, and sees that nobody else waits for a good part of it. A machine that has other things
+/// to do makes everybody wait now and then, so one of a few times will do.
 fn aside(rig: &Rig, what: &str, path: &str, body: &Json) -> Response {
     let body = body.to_string();
-    let (response, whole, longest) = thread::scope(|scope| {
+    let mut waited = Vec::new();
+    for _ in 0..5 {
+        let (response, whole, longest) = beside(rig, path, body.as_bytes());
+        if longest < whole / 8 {
+            return response;
+        }
+        waited.push((longest, whole));
+    }
+    panic!("{what}: {waited:?}");
+}
+
+/// An answer, the time that it took, and the longest that anybody else waited for one meanwhile.
+fn beside(rig: &Rig, path: &str, body: &[u8]) -> (Response, Duration, Duration) {
+    thread::scope(|scope| {
         let begun = Instant::now();
-        let asking = scope.spawn(move || {
-            let response = rig.post_bytes(path, body.as_bytes());
-            (response, begun.elapsed())
-        });
+        let asking = scope.spawn(move || (rig.post_bytes(path, body), begun.elapsed()));
         let (mut other, mut longest) = (rig.connect(), Duration::ZERO);
         while !asking.is_finished() {
             let asked = Instant::now();
@@ -29,10 +40,7 @@ fn aside(rig: &Rig, what: &str, path: &str, body: &Json) -> Response {
         }
         let (response, whole) = asking.join().expect("an answer");
         (response, whole, longest)
-    });
-    println!("{what}: {whole:?}, others at most {longest:?}");
-    assert!(longest < whole / 6 || longest < Duration::from_millis(50), "{what}: {longest:?} of {whole:?}");
-    response
+    })
 }
 
 fn health(connection: &mut Connection) {
@@ -48,10 +56,8 @@ fn many(count: usize) -> Map<String, Json> {
 #[test]
 fn declarations_are_checked_aside() {
     let rig = narrow();
-    let function = |index: usize| {
-        json!({"type": "function", "function": {"name": format!("f{index}"), "parameters": {"properties": many(1000)}}})
-    };
-    let tools: Vec<Json> = (0..300).map(function).collect();
+    let function = |index: usize| json!({"type": "function", "function": {"name": format!("f{index}"), "parameters": {"properties": many(1000)}}});
+    let tools: Vec<Json> = (0..500).map(function).collect();
     let choice = json!({"type": "function", "function": {"name": "g"}});
     let response = aside(
         &rig,
@@ -60,7 +66,7 @@ fn declarations_are_checked_aside() {
         &chat("hi", json!({"tools": tools, "tool_choice": choice})),
     );
     assert_eq!(response.error().1["param"], "tool_choice");
-    let prompts = vec!["a"; 1_000_000];
+    let prompts = vec!["a"; 1_400_000];
     let response = aside(&rig, "prompts", "/v1/completions", &json!({"prompt": prompts, "suffix": "b"}));
     assert_eq!(response.error().1["param"], "suffix");
 }
@@ -76,12 +82,13 @@ fn tokens_and_texts_are_written_aside() {
 #[test]
 fn scores_are_written_aside() {
     let rig = narrow();
-    let scored = json!({"n": 16, "logprobs": true, "top_logprobs": 20, "max_tokens": 600});
+    let scored = json!({"n": 32, "logprobs": true, "top_logprobs": 20, "max_tokens": 600});
     let response = aside(&rig, "chat", "/v1/chat/completions", &chat("hi", scored)).json();
-    assert_eq!(response["choices"][15]["logprobs"]["content"].as_array().map(Vec::len), Some(600));
+    assert_eq!(response["choices"][31]["logprobs"]["content"].as_array().map(Vec::len), Some(600));
     let prompt = "x".repeat(20_000);
     for stream in [false, true] {
-        let body = json!({"prompt": prompt, "echo": true, "logprobs": 5, "max_tokens": 1, "n": 4, "stream": stream});
+        let body =
+            json!({"prompt": prompt, "echo": true, "logprobs": 5, "max_tokens": 1, "n": 4, "stream": stream});
         let response = aside(&rig, "echo", "/v1/completions", &body);
         assert_eq!(response.status, 200, "{}", response.text());
     }
@@ -91,9 +98,9 @@ fn scores_are_written_aside() {
 fn responses_are_written_and_kept_aside() {
     let rig = narrow();
     for stream in [false, true] {
-        let body = json!({"input": "say: ok", "metadata": many(200_000), "stream": stream});
+        let body = json!({"input": "say: ok", "metadata": many(400_000), "stream": stream});
         let response = aside(&rig, "response", "/v1/responses", &body);
-        assert!(response.text().contains("\"199999\""));
+        assert!(response.text().contains("\"399999\""));
     }
 }
 

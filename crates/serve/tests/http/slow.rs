@@ -90,9 +90,8 @@ fn slow_senders_keep_nobody_out() {
     let rig = Rig::new();
     let mut slow: Vec<Connection> = (0..count).map(|_| rig.connect()).collect();
     for connection in &mut slow {
-        connection.send(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n{ ",
-        );
+        connection
+            .send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n{ ");
     }
     alive(&rig);
     // What ends at last is read.
@@ -137,7 +136,8 @@ fn large_bodies_at_once_are_bounded() {
 fn bodies_are_bounded_by_what_their_values_take() {
     let rig = Rig::with(Setup { bodies: 2 << 20, ..Setup::default() });
     for nested in ["[0]", "[]", "{\"\":0}"] {
-        let metadata: Json = serde_json::from_str(&format!("[{}0]", format!("{nested},").repeat(5000))).expect("JSON");
+        let metadata: Json =
+            serde_json::from_str(&format!("[{}0]", format!("{nested},").repeat(5000))).expect("JSON");
         let body = json!({"metadata": {"a": metadata}});
         assert!(body.to_string().len() < 64 << 10);
         let response = rig.chat("say: ok", body);

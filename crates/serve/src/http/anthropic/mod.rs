@@ -20,7 +20,6 @@ use super::{
     document::{Generating, Reading, Refusals},
     error::ApiError,
     generation::Generation,
-    intake::Place,
     state::App,
 };
 use crate::model::ServedModel;
@@ -90,23 +89,24 @@ fn because(error: &ApiError) -> RefusedBecause {
     )
 )]
 pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result<Response, ApiError> {
-    let (asked, place) = read(request).await?;
-    asked.check_length()?;
-    let (stops, streamed) = (Stops(asked.stops()), asked.streams());
-    let model = app.model(asked.model())?;
-    let running = app.running().clone();
+    let Body(asked, place) = Body::<MessagesRequest>::from_request(request, &()).await?;
+    let reached = app.clone();
     let submitted = place.finish(move || {
+        asked.check()?;
+        asked.check_length()?;
+        let model = reached.model(asked.model())?;
         let (own, generation) = chat_of(&asked, &model)?;
         let (mut answer, prompt) = chat::submit("msg_", (&own, &generation), &model)?;
-        running.know(&mut answer, &model.engine);
-        Ok((answer, prompt))
+        reached.running().know(&mut answer, &model.engine);
+        Ok((answer, prompt, Stops(asked.stops()), asked.streams()))
     });
-    let (mut answer, prompt) = submitted.await.map_err(|error| error.renamed("stop", "stop_sequences"))?;
+    let submitted = submitted.await.map_err(|error| error.renamed("stop", "stop_sequences"));
+    let (mut answer, prompt, stops, streamed) = submitted?;
     if streamed {
         return Ok(reply::stream(answer, stops, prompt, app.keep_alive()));
     }
     let wholes = answer.collect().await?;
-    Ok(Json(reply::message(&answer, wholes, &stops)).into_response())
+    app.write(answer, move |answer| Json(reply::message(answer, wholes, &stops)).into_response()).await
 }
 
 /// Counts the tokens of messages.
@@ -115,19 +115,14 @@ pub(crate) async fn messages(State(app): State<App>, request: Request) -> Result
     responses((status = 200, description = "The count.", body = Count), MessageReads)
 )]
 pub(crate) async fn count_tokens(State(app): State<App>, request: Request) -> Result<Json<Count>, ApiError> {
-    let (asked, place) = read(request).await?;
-    let model = app.model(asked.model())?;
-    let counted = place.finish(move || {
-        let (own, _) = chat_of(&asked, &model)?;
-        own.tokens(&model)
-    });
-    Ok(Json(Count { input_tokens: counted.await?.len() }))
-}
-
-async fn read(request: Request) -> Result<(MessagesRequest, Place), ApiError> {
     let Body(asked, place) = Body::<MessagesRequest>::from_request(request, &()).await?;
-    asked.check()?;
-    Ok((asked, place))
+    let counted = place.finish(move || {
+        asked.check()?;
+        let model = app.model(asked.model())?;
+        let (own, _) = chat_of(&asked, &model)?;
+        Ok(own.tokens(&model)?.len())
+    });
+    Ok(Json(Count { input_tokens: counted.await? }))
 }
 
 /// The chat that a request becomes.

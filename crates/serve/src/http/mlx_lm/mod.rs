@@ -52,20 +52,19 @@ pub(super) fn routes() -> Router<App> {
 
 async fn generate(app: App, body: Result<Raw, ApiError>, kind: Kind) -> Result<Response, ApiError> {
     let Raw(bytes, place) = body?;
-    let (asked, place) = place.work(move || Asked::read(&bytes, kind)).await?;
-    let model = app.model(Some(&asked.model))?;
-    let (shape, streamed) = (asked.shape(kind), asked.streams);
-    let running = app.running().clone();
+    let reached = app.clone();
     let submitted = place.finish(move || {
-        let mut answer = begin(kind, &asked.fields, &model)?;
-        running.know(&mut answer, &model.engine);
-        Ok(answer)
+        let asked = Asked::read(&bytes, kind)?;
+        let model = reached.model(Some(&asked.model))?;
+        let mut answer = begin(kind, &asked.fields, &model).map_err(unbegun)?;
+        reached.running().know(&mut answer, &model.engine);
+        Ok((answer, asked.shape(kind), asked.streams))
     });
-    let reply = Reply::new(submitted.await.map_err(unbegun)?, shape);
-    if streamed {
-        return Ok(reply.stream(app.keep_alive()));
+    let (answer, shape, streamed) = submitted.await?;
+    match streamed {
+        true => Ok(Reply::new(answer, shape).stream(app.keep_alive())),
+        false => reply::whole(answer, shape, &app).await,
     }
-    Ok(Json(reply.whole().await?).into_response())
 }
 
 fn begin(kind: Kind, fields: &Value, model: &ServedModel) -> Result<Answer, ApiError> {

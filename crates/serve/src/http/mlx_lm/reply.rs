@@ -9,10 +9,14 @@ use crate::http::{
     error::ApiError,
     part::{Call, Part, Piece, Whole},
     score::{Scored, number},
+    state::App,
 };
-use axum::response::{
-    IntoResponse, Response,
-    sse::{Event, KeepAlive, Sse},
+use axum::{
+    Json,
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
 };
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -53,36 +57,6 @@ impl Reply {
         Self { answer, shape, calls: Vec::new(), called: 0, waiting: VecDeque::new(), ended: false }
     }
 
-    /// The whole object.
-    ///
-    /// # Errors
-    /// The answer failed.
-    pub(super) async fn whole(mut self) -> Result<Value, ApiError> {
-        let whole = self.answer.collect().await?.into_iter().next().unwrap_or_default();
-        let Whole { text, reasoning, calls, tokens, reason } = whole;
-        let mut choice = json!({"index": 0, "finish_reason": reason});
-        if (self.shape.scored || self.shape.top > 0) && !tokens.is_empty() {
-            choice["logprobs"] = json!({"content": self.scores(&tokens)});
-        }
-        match self.shape.kind {
-            Kind::Text => choice["text"] = json!(text),
-            Kind::Chat => {
-                let content = Some(text).filter(|text| !text.is_empty());
-                let mut message = json!({"role": "assistant", "content": content});
-                if !reasoning.is_empty() {
-                    message["reasoning"] = json!(reasoning);
-                }
-                if !calls.is_empty() {
-                    message["tool_calls"] = calls.iter().map(call).collect();
-                }
-                choice["message"] = message;
-            }
-        }
-        let mut object = self.object("chat.completion", &[choice]);
-        object["usage"] = self.usage();
-        Ok(object)
-    }
-
     /// The response that streams it, with a comment line whenever nothing else was sent for `keep_alive`.
     pub(super) fn stream(self, keep_alive: Duration) -> Response {
         let events = stream::unfold(self, |mut reply| async {
@@ -118,7 +92,7 @@ impl Reply {
                 if self.shape.usage {
                     let mut object = self.object("chat.completion", &[]);
                     object["object"] = json!("chat.completion");
-                    object["usage"] = self.usage();
+                    object["usage"] = usage(&self.answer);
                     self.send(&object);
                 }
                 self.waiting.push_back(Event::default().data("[DONE]"));
@@ -177,32 +151,64 @@ impl Reply {
         self.waiting.push_back(Event::default().data(object.to_string()));
     }
 
-    /// The object around choices; `chat` is what it is called for a chat.
     fn object(&self, chat: &str, choices: &[Value]) -> Value {
-        let head = &self.answer.head;
-        let kind = if self.shape.kind == Kind::Chat { chat } else { "text_completion" };
+        self.shape.object(&self.answer, chat, choices)
+    }
+}
+
+/// The response of a whole answer.
+///
+/// # Errors
+/// The answer failed.
+pub(super) async fn whole(mut answer: Answer, shape: Shape, app: &App) -> Result<Response, ApiError> {
+    let whole = answer.collect().await?.into_iter().next().unwrap_or_default();
+    app.write(answer, move |answer| Json(shape.whole(answer, whole)).into_response()).await
+}
+
+impl Shape {
+    /// The whole object.
+    fn whole(&self, answer: &Answer, whole: Whole) -> Value {
+        let Whole { text, reasoning, calls, tokens, reason } = whole;
+        let mut choice = json!({"index": 0, "finish_reason": reason});
+        if (self.scored || self.top > 0) && !tokens.is_empty() {
+            choice["logprobs"] = json!({"content": self.scores(answer, &tokens)});
+        }
+        match self.kind {
+            Kind::Text => choice["text"] = json!(text),
+            Kind::Chat => {
+                let content = Some(text).filter(|text| !text.is_empty());
+                let mut message = json!({"role": "assistant", "content": content});
+                if !reasoning.is_empty() {
+                    message["reasoning"] = json!(reasoning);
+                }
+                if !calls.is_empty() {
+                    message["tool_calls"] = calls.iter().map(call).collect();
+                }
+                choice["message"] = message;
+            }
+        }
+        let mut object = self.object(answer, "chat.completion", &[choice]);
+        object["usage"] = usage(answer);
+        object
+    }
+
+    /// The object around choices; `chat` is what it is called for a chat.
+    fn object(&self, answer: &Answer, chat: &str, choices: &[Value]) -> Value {
+        let kind = if self.kind == Kind::Chat { chat } else { "text_completion" };
         json!({
-            "id": head.id, "system_fingerprint": FINGERPRINT, "object": kind, "model": self.shape.model,
-            "created": head.created, "choices": choices,
+            "id": answer.head.id, "system_fingerprint": FINGERPRINT, "object": kind, "model": self.model,
+            "created": answer.head.created, "choices": choices,
         })
     }
 
-    fn usage(&self) -> Value {
-        let usage = self.answer.usage();
-        json!({
-            "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
-            "total_tokens": usage.total_tokens, "prompt_tokens_details": usage.prompt_tokens_details,
-        })
-    }
-
-    fn scores(&self, tokens: &[Scored]) -> Vec<Value> {
+    fn scores(&self, answer: &Answer, tokens: &[Scored]) -> Vec<Value> {
         let entry = |token: TokenId, likely: f32| {
-            let word = self.answer.tokenizer.word(token);
+            let word = answer.tokenizer.word(token);
             json!({"id": token, "token": word, "logprob": number(likely)})
         };
         let scores = tokens.iter().filter_map(|Scored { token, score, .. }| {
             let score = score.as_ref()?;
-            if self.shape.top == 0 {
+            if self.top == 0 {
                 return Some(json!({"id": token, "logprob": number(score.log_probability)}));
             }
             let mut value = entry(*token, score.log_probability);
@@ -211,6 +217,14 @@ impl Reply {
         });
         scores.collect()
     }
+}
+
+fn usage(answer: &Answer) -> Value {
+    let usage = answer.usage();
+    json!({
+        "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens, "prompt_tokens_details": usage.prompt_tokens_details,
+    })
 }
 
 fn call(Call { id, name, arguments }: &Call) -> Value {

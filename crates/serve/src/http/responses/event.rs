@@ -20,27 +20,31 @@ pub(crate) struct Event {
     fields: Value,
 }
 
-/// Events that have not gone out.
-#[derive(Debug, Default)]
+/// Events that have not gone out. They are written when they are put, as that may take long, and sent elsewhere.
+#[derive(Debug)]
 pub(super) struct Events {
+    wanted: bool,
     count: u64,
-    waiting: VecDeque<Event>,
+    waiting: VecDeque<Result<sse::Event, axum::Error>>,
 }
 
 impl Events {
+    /// None yet; and none ever, if they are not wanted.
+    pub(super) fn new(wanted: bool) -> Self {
+        Self { wanted, count: 0, waiting: VecDeque::new() }
+    }
+
     /// Puts an event with these fields behind those that wait.
     pub(super) fn put(&mut self, kind: &'static str, fields: Value) {
-        self.waiting.push_back(Event { r#type: kind, sequence_number: self.count, fields });
-        self.count += 1;
+        if self.wanted {
+            let event = Event { r#type: kind, sequence_number: self.count, fields };
+            self.waiting.push_back(sse::Event::default().event(kind).json_data(event));
+            self.count += 1;
+        }
     }
 
     /// The next event.
     pub(super) fn take(&mut self) -> Option<Result<sse::Event, axum::Error>> {
-        self.waiting.pop_front().map(|event| sse::Event::default().event(event.r#type).json_data(event))
-    }
-
-    /// Forgets those that wait, for whoever does not stream.
-    pub(super) fn clear(&mut self) {
-        self.waiting.clear();
+        self.waiting.pop_front()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a stream begins with `response.created` and ends with one of `response.completed`,
 //! `response.incomplete` and `response.failed`; a response is kept once it has ended well, whether or not its client
-//! still listens to the last event.
+//! still listens to the last event; what may be as long as the request is written by a worker.
 
 use super::{
     event::Events,
@@ -10,19 +10,22 @@ use super::{
     object::{Failure, Incomplete, ResponseObject, Usage},
     output::{Output, Status},
     request::Echo,
-    store::{Kept, Store},
+    store::Kept,
 };
 use crate::{
-    http::{answer::Answer, error::ApiError, part::Part},
+    http::{answer::Answer, error::ApiError, part::Part, state::App, worker::Workers},
     model::unix_seconds,
 };
-use axum::response::{
-    IntoResponse, Response,
-    sse::{KeepAlive, Sse},
+use axum::{
+    Json,
+    response::{
+        IntoResponse, Response,
+        sse::{KeepAlive, Sse},
+    },
 };
 use futures_util::stream;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What ids of responses begin with.
 pub(super) const PREFIX: &str = "resp_";
@@ -32,59 +35,97 @@ pub(super) const PREFIX: &str = "resp_";
 pub(super) struct Making {
     answer: Answer,
     asked: Echo,
-    /// All items of its input, and where it is kept with them.
-    keeping: Option<(Store, Vec<Item>)>,
+    /// All items of its input, if it is kept with them.
+    keeping: Option<Vec<Item>>,
+    app: App,
     output: Output,
     events: Events,
     ended: bool,
 }
 
+/// What comes next of the answer.
+type Next = Option<Result<(usize, Part), ApiError>>;
+
 impl Making {
-    /// The response that an answer becomes. It is kept if `keeping` says where.
-    pub(super) fn new(answer: Answer, asked: Echo, keeping: Option<(Store, Vec<Item>)>) -> Self {
+    /// The response that an answer becomes, with its first events if it is streamed. It is kept with `keeping`, if anything.
+    pub(super) fn new(
+        answer: Answer,
+        (asked, keeping): (Echo, Option<Vec<Item>>),
+        app: App,
+        streamed: bool,
+    ) -> Self {
         let name = answer.head.id.trim_start_matches(PREFIX);
         let output = Output::new(name, &answer.tokenizer);
-        Self { answer, asked, keeping, output, events: Events::default(), ended: false }
+        let events = Events::new(streamed);
+        let mut making = Self { answer, asked, keeping, app, output, events, ended: false };
+        if streamed {
+            for kind in ["response.created", "response.in_progress"] {
+                let begun = json!({"response": making.object(Status::InProgress)});
+                making.events.put(kind, begun);
+            }
+        }
+        making
     }
 
     /// The whole response.
     ///
     /// # Errors
     /// The answer failed.
-    pub(super) async fn whole(mut self) -> Result<ResponseObject, ApiError> {
+    pub(super) async fn whole(mut self) -> Result<Response, ApiError> {
         let mut reason = "stop";
         while let Some(next) = self.answer.next().await {
             match next?.1 {
-                Part::More(piece) => self.output.add(piece, &mut self.events),
                 Part::End(end) => reason = end,
+                part @ Part::More(_) => self = self.take(Some(Ok((0, part)))).await?,
             }
-            self.events.clear();
         }
-        Ok(self.end(reason))
+        let writers = self.writers();
+        writers.run(move || Json(self.end(reason)).into_response()).await
     }
 
-    /// The response that streams it, with a comment line whenever nothing else was sent for `keep_alive`.
-    pub(super) fn stream(mut self, keep_alive: Duration) -> Response {
-        for kind in ["response.created", "response.in_progress"] {
-            let begun = json!({"response": self.object(Status::InProgress)});
-            self.events.put(kind, begun);
-        }
-        let events = stream::unfold(self, |mut making| async {
+    /// The response that streams it, with a comment line whenever nothing else was sent for some time.
+    pub(super) fn stream(self) -> Response {
+        let alive = KeepAlive::new().interval(self.app.keep_alive()).text("keep-alive");
+        let events = stream::unfold(Some(self), |making| async move {
+            let mut making = making?;
             loop {
                 if let Some(event) = making.events.take() {
-                    return Some((event, making));
+                    return Some((event, Some(making)));
                 }
                 if making.ended {
                     return None;
                 }
-                making.advance().await;
+                let next = making.answer.next().await;
+                making = making.take(next).await.ok()?;
             }
         });
-        Sse::new(events).keep_alive(KeepAlive::new().interval(keep_alive).text("keep-alive")).into_response()
+        Sse::new(events).keep_alive(alive).into_response()
     }
 
-    async fn advance(&mut self) {
-        match self.answer.next().await {
+    fn writers(&self) -> Workers {
+        self.app.writers().clone()
+    }
+
+    /// Takes what comes next of the answer: at once, or by a worker where that may take long.
+    async fn take(mut self, next: Next) -> Result<Self, ApiError> {
+        match next {
+            Some(Ok((_, Part::More(piece)))) if !piece.is_long() => {
+                self.output.add(piece, &mut self.events);
+                Ok(self)
+            }
+            next => {
+                let writers = self.writers();
+                let take = move || {
+                    self.note(next);
+                    self
+                };
+                writers.run(take).await
+            }
+        }
+    }
+
+    fn note(&mut self, next: Next) {
+        match next {
             Some(Ok((_, Part::More(piece)))) => self.output.add(piece, &mut self.events),
             Some(Ok((_, Part::End(reason)))) => {
                 let response = self.end(reason);
@@ -139,11 +180,11 @@ impl Making {
     }
 
     fn keep(&mut self, response: &ResponseObject) {
-        let Some((store, items)) = self.keeping.take() else { return };
+        let Some(items) = self.keeping.take() else { return };
         let input = items.iter().map(|item| json!(item));
         let items: Value = input.chain(response.output.iter().map(|item| json!(item))).collect();
         let object = json!(response).to_string().into();
         let kept = Kept { id: response.id.clone(), object, items: items.to_string().into() };
-        store.keep(kept, Instant::now());
+        self.app.responses().keep(kept, Instant::now());
     }
 }

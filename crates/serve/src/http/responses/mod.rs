@@ -65,28 +65,25 @@ pub(crate) async fn create(
     State(app): State<App>,
     Generating { own, mut generation, place }: Generating<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
-    own.check(&generation)?;
-    generation.check(1)?;
-    generation.bound(own.length());
-    let model = app.model(own.model())?;
-    let kept = own.previous().map(|id| find(&app, id, "previous_response_id")).transpose()?;
-    let (streamed, running, store) = (own.streams(), app.running().clone(), app.responses().clone());
     let submitted = place.finish(move || {
+        own.check(&generation)?;
+        generation.check(1)?;
+        generation.bound(own.length());
+        let model = app.model(own.model())?;
+        let kept = own.previous().map(|id| find(&app, id, "previous_response_id")).transpose()?;
         let before: Vec<Item> = kept.map(|kept| kept.read()).transpose()?.unwrap_or_default();
         let chat: ChatRequest = typed(&own.chat(&before)?)?;
         chat.check()?;
         let (mut answer, _) = chat::submit(PREFIX, (&chat, &generation), &model)?;
-        running.know(&mut answer, &model.engine);
-        let keeping = own.keeps().then(|| (store, [before, own.items()].concat()));
-        Ok(Making::new(answer, own.echo(&model), keeping))
+        app.running().know(&mut answer, &model.engine);
+        let keeping = own.keeps().then(|| [before, own.items()].concat());
+        let streamed = own.streams();
+        Ok((Making::new(answer, (own.echo(&model), keeping), app, streamed), streamed))
     });
     let renamed =
         |error: ApiError| NAMES.iter().fold(error.at("input"), |error, (from, to)| error.renamed(from, to));
-    let making = submitted.await.map_err(renamed)?;
-    if streamed {
-        return Ok(making.stream(app.keep_alive()));
-    }
-    Ok(Json(making.whole().await?).into_response())
+    let (making, streamed) = submitted.await.map_err(renamed)?;
+    if streamed { Ok(making.stream()) } else { making.whole().await }
 }
 
 /// Shows a response that is kept.
@@ -96,7 +93,7 @@ pub(crate) async fn create(
     responses((status = 200, description = "The response.", body = ResponseObject), Finds)
 )]
 pub(crate) async fn show(State(app): State<App>, Name(id): Name) -> Result<Response, ApiError> {
-    let object = find(&app, &id, "response_id")?.object.to_string();
+    let object = find(&app, &id, "response_id")?.object;
     Ok(([(header::CONTENT_TYPE, "application/json")], object).into_response())
 }
 

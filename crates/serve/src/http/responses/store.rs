@@ -3,6 +3,7 @@
 //! Invariants: what is kept never exceeds its bytes, the oldest goes first; nothing lives longer than its hour, counted
 //! from when it was put in; one that is too large for the store is not kept.
 
+use axum::body::Bytes;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,7 +24,7 @@ const OVERHEAD: usize = size_of::<Kept>();
 pub(super) struct Kept {
     pub(super) id: String,
     /// The object, as it went out in JSON.
-    pub(super) object: Arc<str>,
+    pub(super) object: Bytes,
     /// All items up to its end, as a JSON list.
     pub(super) items: Arc<str>,
 }
