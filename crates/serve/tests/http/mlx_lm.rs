@@ -204,6 +204,35 @@ fn refusals_of_every_kind_are_one_string_but_for_anthropics_clients() {
     }
 }
 
+/// That server dropped the connection where it should have said no, and missed stops whose own tokens are others than those
+/// that the model writes.
+#[test]
+fn what_broke_that_server_is_answered() {
+    let rig = rig();
+    let valid = json!({"messages": [{"role": "user", "content": "say: a"}]}).to_string();
+    let deep = format!(r#"{{"messages": [], "ignored": {}{}}}"#, "[".repeat(50_000), "]".repeat(50_000));
+    let wide: Vec<u8> = valid.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let seed = valid.replacen('{', r#"{"seed": 1180591620717411303424, "#, 1);
+    for body in [&wide[..], b"{\"messages\": \"\xff\"}", deep.as_bytes(), seed.as_bytes()] {
+        let response = rig.post_bytes("/v1/chat/completions", body);
+        assert_eq!(response.status, 400, "{}", response.text());
+        assert!(response.json()["error"].is_string(), "{}", response.text());
+    }
+    let content = "say: ash oak elm yew";
+    let ends = json!({"stop": ["oak elm"]});
+    let whole = rig.chat(content, ends.clone()).json();
+    let choice = &whole["choices"][0];
+    assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!("ash "), &json!("stop")));
+    // Every byte is a token.
+    assert_eq!(whole["usage"]["completion_tokens"], "ash oak elm".len());
+    let mut streamed = ends;
+    streamed["stream"] = json!(true);
+    let chunks = rig.chat(content, streamed).chunks();
+    let text: String =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(text, "ash ");
+}
+
 #[test]
 fn errors_are_one_string() {
     let rig = rig();
