@@ -25,13 +25,14 @@ pub(crate) struct Access {
     #[arg(long, value_name = "ORIGIN", env = "TANDEM_CORS_ORIGIN", value_delimiter = ',')]
     pub cors_origin: Vec<Origin>,
 
-    /// Answer also under this host name (such as `llm.example.org`, or `*` for all); may be given several times, or with commas
-    /// between. A server without keys for this machine alone answers otherwise only as `localhost` or by its address, so that no
-    /// page can lead a browser to it under a name of its own.
+    /// Answer also where requests call the server by this host name (such as `llm.example.org`, or `*` for all); may be given
+    /// several times, or with commas between. Needed by servers without keys that listen to this machine alone, behind a proxy for
+    /// example: they answer only as `localhost` or by their address, so that no web page can lead a browser to them by a name of
+    /// its own.
     #[arg(long, value_name = "NAME", env = "TANDEM_ALLOW_HOST", value_delimiter = ',')]
     pub allow_host: Vec<Host>,
 
-    /// Listen on an address that other machines reach, though there is no key.
+    /// Let everybody ask who reaches `--host`, without a key, also from other machines.
     #[arg(long)]
     pub insecure_no_auth: bool,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub typical_p: Option<f64>,
 
-    /// How often all but the least likely of the tokens above `--xtc-threshold` are left out.
+    /// How often, from 0 to 1, all but the least likely of the tokens above `--xtc-threshold` are left out, for less usual words.
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub xtc_probability: Option<f64>,
 
@@ -35,35 +35,35 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub xtc_threshold: Option<f64>,
 
-    /// Make tokens that stand in the text less likely: above 1; 1 is off.
+    /// Make tokens that stand in the text already less likely; 1 is off, and more is stronger.
     #[arg(long, value_name = "X")]
     pub repetition_penalty: Option<f64>,
 
-    /// Tokens back that `--repetition-penalty` looks at; 0 is all.
+    /// How many of the last tokens `--repetition-penalty` looks at; 0 is all.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub repetition_context_size: Option<u32>,
 
-    /// Subtracted from the logits of tokens that stand in the text's last 20.
+    /// Subtracted from the scores of tokens that stand among the text's last 20; less than 0 favours them.
     #[arg(long, value_name = "X", allow_negative_numbers = true, hide_short_help = true)]
     pub presence_penalty: Option<f64>,
 
-    /// Subtracted from the logits of tokens as often as they stand in the text's last 20.
+    /// Subtracted from the scores of tokens as often as they stand among the text's last 20; less than 0 favours them.
     #[arg(long, value_name = "X", allow_negative_numbers = true, hide_short_help = true)]
     pub frequency_penalty: Option<f64>,
 
-    /// Penalise tokens that would go on with what the text said before; 0 is off, 0.8 is usual.
+    /// Make tokens less likely that would repeat a passage of the text (DRY); 0 is off, 0.8 is usual.
     #[arg(long, value_name = "X", hide_short_help = true)]
     pub dry_multiplier: Option<f64>,
 
-    /// By how much each token of a repetition raises its penalty.
+    /// Factor by which each further token of a repetition raises its penalty.
     #[arg(long, value_name = "X", hide_short_help = true)]
     pub dry_base: Option<f64>,
 
-    /// Tokens that may be repeated for nothing.
+    /// Tokens that may be repeated without a penalty.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub dry_allowed_length: Option<u32>,
 
-    /// Tokens back in which repetitions are looked for; -1 is all, 0 is off.
+    /// How many of the last tokens repetitions are looked for in; -1 is all, 0 is off.
     #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
     pub dry_penalty_last_n: Option<i64>,
 

@@ -8,12 +8,13 @@ use tandem_engine::{self as engine, Drafting};
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Speed")]
 pub(crate) struct Proposals {
-    /// What proposes tokens that the model verifies, several in a step, where that saves time: off; grammar, what an answer's
-    /// form leaves no choice of; ngram, what followed before in the text; model:PATH, a smaller model of the same vocabulary.
+    /// Guess several of the next tokens and let the model check them in one step, where that saves time; no answer changes.
+    /// `grammar` guesses what a form that is asked for, such as a JSON schema, leaves no choice of; `ngram` also what followed
+    /// the same words before in the text; `model:PATH` also what a smaller model of the same vocabulary says; `off` nothing.
     #[arg(long, value_name = "HOW", default_value_t = Draft::Grammar, env = "TANDEM_DRAFT")]
     pub draft: Draft,
 
-    /// Most tokens that are proposed at once.
+    /// Most tokens that are guessed at once.
     #[arg(long, value_name = "N", default_value_t = 10, env = "TANDEM_DRAFT_TOKENS", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub draft_tokens: u32,
 }

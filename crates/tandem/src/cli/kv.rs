@@ -20,11 +20,11 @@ pub(crate) enum KvQuant {
 /// How the caches of live rows lie beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum KvLayout {
-    /// Each row has its own memory.
+    /// Each has its own.
     Ragged,
-    /// Rows share memory that is as wide as the longest.
+    /// They share one that gives each as much as the longest has.
     Padded,
-    /// Rows take blocks of 256 tokens out of a pool.
+    /// They take blocks of 256 tokens out of a pool as they grow.
     Paged,
 }
 

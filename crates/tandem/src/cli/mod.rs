@@ -56,7 +56,7 @@ pub(crate) struct Model {
     #[arg(long, short, value_name = "DIR|FILE.gguf", env = "TANDEM_MODEL")]
     pub(crate) model: PathBuf,
 
-    /// What computes.
+    /// What the model runs on.
     #[arg(long, value_enum, default_value_t = Backend::preferred(), env = "TANDEM_BACKEND")]
     pub backend: Backend,
 
@@ -64,40 +64,41 @@ pub(crate) struct Model {
     #[arg(long, value_name = "N", env = "TANDEM_THREADS")]
     pub threads: Option<usize>,
 
-    /// Arithmetic of the CPU backend: `fast` unless `exact` is asked for.
+    /// How the CPU backend multiplies [default: fast].
     #[arg(long, value_enum, env = "TANDEM_PRECISION")]
     pub precision: Option<Precision>,
 
-    /// Quantise weights that come as floats while they are loaded: `off`, `8` or `4` bits.
+    /// Shrink weights that come as floats to `8` or `4` bits while they are loaded, for less memory; `off` keeps them.
     ///
     /// Codes are affine, in groups of 64, or of 32 with `4g32`. Of GGUF files, weights in Q2_K, Q3_K and Q6_K come as floats too.
     #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_QUANTIZE")]
     pub quantize: Quantize,
 
-    /// Keep keys and values in fewer bits: `off`, `8` or `4` (affine; `8g32` for groups of 32), `k8v3` (TurboQuant),
-    /// `config` (by the model's own kv_config.json) or such a file. Of several, with commas between them, requests to the
-    /// server choose by their field `kv_quant`; the first is for those that do not.
+    /// Keep what a model remembers of a conversation (keys and values) in fewer bits, so that long ones take less memory: `off`,
+    /// `8` or `4` (affine; `8g32` for groups of 32), `k8v3` (TurboQuant), `config` (by the model's own kv_config.json) or such a
+    /// file. With several, and commas between them, each request to a server may choose one by its field `kv_quant`; those that
+    /// do not have the first.
     #[arg(long, value_name = "HOW", default_value = "off", env = "TANDEM_KV_QUANT", value_delimiter = ',',
           help_heading = MEMORY, hide_short_help = true)]
     pub kv_quant: Vec<KvQuant>,
 
-    /// Tokens of a row that stay as they are before it is kept in fewer bits.
+    /// With `--kv-quant`, take fewer bits only once a conversation has N tokens.
     #[arg(long, value_name = "N", default_value_t = 0, env = "TANDEM_KV_START", help_heading = MEMORY,
           hide_short_help = true)]
     pub kv_start: usize,
 
-    /// Keep at most N tokens of keys and values: the first 4 and the last ones. Older ones are forgotten.
+    /// Remember at most N tokens of a conversation: the first 4 and the last ones. What lies between is forgotten.
     #[arg(long, value_name = "N", env = "TANDEM_MAX_KV_SIZE",
           value_parser = clap::value_parser!(u32).range(i64::from(KEPT) + 1..), help_heading = MEMORY)]
     pub max_kv_size: Option<u32>,
 
-    /// How the caches of requests lie beside each other [default: what the backend is fastest with].
+    /// How requests that run together share memory for what they remember [default: what the backend is fastest with].
     #[arg(long, value_enum, value_name = "HOW", env = "TANDEM_KV_LAYOUT", help_heading = MEMORY,
           hide_short_help = true)]
     pub kv_layout: Option<KvLayout>,
 
-    /// Tokens that requests may hold together where `--kv-layout` is `paged`, each rounded up to 256; others wait
-    /// [default: no limit].
+    /// With `--kv-layout paged`, tokens that all requests may hold together, those of each rounded up to 256; requests for which
+    /// there is no room wait [default: no limit].
     #[arg(long, value_name = "N", env = "TANDEM_KV_POOL", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = MEMORY, hide_short_help = true)]
     pub kv_pool: Option<u32>,
@@ -234,9 +235,7 @@ pub(crate) struct Serve {
     #[allow(missing_docs)]
     pub access: Access,
 
-    /// What of answers that call tools is filled in instead of chosen: off; strict, what the tools and the model's way to call
-    /// them leave no choice of; echo, that and what stood before in the text are proposed and verified, so that no answer changes,
-    /// unless the model's caches let nothing be verified.
+    /// Spare the model what is known of an answer before it is written, so that it comes sooner.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Fill::Off, env = "TANDEM_FILL", help_heading = "Speed",
           hide_short_help = true)]
     pub fill: Fill,
@@ -250,14 +249,16 @@ pub(crate) struct Serve {
     pub drain_timeout: u64,
 }
 
-/// What is filled in of answers.
+/// What of answers is not chosen token by token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fill {
-    /// Nothing.
+    /// The model chooses every token.
     Off,
-    /// What is determined.
+    /// For agents: where a tool is called, what can only be so by the request's `tools` (brackets, quotes, names) is written
+    /// without asking the model. A model that would have written it otherwise then answers otherwise.
     Strict,
-    /// Nothing, but it is proposed, and so are copies.
+    /// For edits of text and code, and agents: that, and passages that stood before in prompt or answer, are guessed, and the
+    /// model checks many tokens in one step; no answer changes. A model that cannot take tokens back does as with `strict`.
     Echo,
 }
 
@@ -287,9 +288,9 @@ impl Backend {
 /// Arithmetic of weight products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Precision {
-    /// 12-bit activations, integer products.
+    /// Faster: inputs rounded to 12 bits, integers multiplied.
     Fast,
-    /// Floats on dequantised weights.
+    /// Slower: floats throughout.
     Exact,
 }
 

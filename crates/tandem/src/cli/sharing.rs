@@ -9,25 +9,26 @@ use tandem_engine::{Config, Gap, Mixing, PrefixLimits};
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Sharing")]
 pub(crate) struct Sharing {
-    /// Requests that are answered at once.
+    /// Requests that are answered at the same time.
     #[arg(long, value_name = "N", default_value_t = 16, env = "TANDEM_ROWS", value_parser = clap::value_parser!(u32).range(1..))]
     pub rows: u32,
 
-    /// Requests that may wait; more are answered with status 429.
+    /// Requests that may wait for their turn; more are refused with status 429.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub queue: usize,
 
-    /// Memory of all caches, those of ended requests included, such as `8GiB`: a request waits for its part, and one that can
-    /// never have it is refused [default: no limit].
+    /// Most memory, such as `8GiB`, for what the model remembers of all requests, ended ones that are kept included. A request
+    /// waits until there is room for it; one for which there can never be is refused [default: no limit].
     #[arg(long, value_name = "SIZE", env = "TANDEM_KV_MEMORY")]
     pub kv_memory: Option<ByteSize>,
 
-    /// Memory of the caches of ended requests, for those that begin with the same text; `0` keeps none.
+    /// Memory for what is kept of ended requests, so that prompts that begin like theirs are read sooner; `0` keeps nothing.
     #[arg(long, value_name = "SIZE", default_value_t = ByteSize::gib(2), env = "TANDEM_PREFIX_CACHE")]
     pub prefix_cache: ByteSize,
 
-    /// How long the next token of an answer may take while prompts are read: so many times what it takes otherwise (`3x`), so
-    /// many milliseconds (`50ms`), or `any`. `alternate` reads a piece of a prompt, then gives every answer a token, in turns.
+    /// How far running answers may slow down while new prompts are read: the next token takes at most so many times what it
+    /// takes otherwise (`3x`), at most so long (`50ms`), or as long as the prompts take (`any`). `alternate` reads a piece of a
+    /// prompt, then gives every answer a token, in turns.
     #[arg(long, value_name = "TIME", default_value_t = GapTarget(Mixing::default()), env = "TANDEM_GAP_TARGET")]
     pub gap_target: GapTarget,
 }

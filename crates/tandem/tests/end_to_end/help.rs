@@ -25,6 +25,7 @@ fn help_is_what_a_newcomer_needs() {
     assert_snapshot!("help", told(&["--help"]));
     assert_snapshot!("chat", told(&["chat", "-h"]));
     assert_snapshot!("generate", told(&["generate", "--help"]));
+    assert_snapshot!("serve", told(&["serve", "--help"]));
 }
 
 /// The flags of a server stand in groups too, and every one has its group.
