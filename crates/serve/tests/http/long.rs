@@ -1,6 +1,6 @@
 //! Requests and answers that take long to read or to write: whoever else asks is answered meanwhile.
 
-use crate::support::{Connection, Response, Rig, Setup, chat};
+use crate::support::{Connection, Response, Rig, Setup, alone, chat};
 use serde_json::{Map, Value as Json, json};
 use std::{
     thread,
@@ -55,9 +55,10 @@ fn many(count: usize) -> Map<String, Json> {
 
 #[test]
 fn declarations_are_checked_aside() {
+    let _alone = alone();
     let rig = narrow();
     let function = |index: usize| json!({"type": "function", "function": {"name": format!("f{index}"), "parameters": {"properties": many(1000)}}});
-    let tools: Vec<Json> = (0..500).map(function).collect();
+    let tools: Vec<Json> = (0..300).map(function).collect();
     let choice = json!({"type": "function", "function": {"name": "g"}});
     let response = aside(
         &rig,
@@ -66,25 +67,27 @@ fn declarations_are_checked_aside() {
         &chat("hi", json!({"tools": tools, "tool_choice": choice})),
     );
     assert_eq!(response.error().1["param"], "tool_choice");
-    let prompts = vec!["a"; 1_400_000];
+    let prompts = vec!["a"; 700_000];
     let response = aside(&rig, "prompts", "/v1/completions", &json!({"prompt": prompts, "suffix": "b"}));
     assert_eq!(response.error().1["param"], "suffix");
 }
 
 #[test]
 fn tokens_and_texts_are_written_aside() {
+    let _alone = alone();
     let rig = narrow();
-    let content = "x".repeat(512 << 10);
+    let content = "x".repeat(256 << 10);
     let response = aside(&rig, "tokenize", "/tokenize", &json!({"content": content, "with_pieces": true}));
-    assert_eq!(response.json()["tokens"].as_array().map(Vec::len), Some(512 << 10));
+    assert_eq!(response.json()["tokens"].as_array().map(Vec::len), Some(256 << 10));
 }
 
 #[test]
 fn scores_are_written_aside() {
+    let _alone = alone();
     let rig = narrow();
-    let scored = json!({"n": 32, "logprobs": true, "top_logprobs": 20, "max_tokens": 600});
+    let scored = json!({"n": 24, "logprobs": true, "top_logprobs": 20, "max_tokens": 600});
     let response = aside(&rig, "chat", "/v1/chat/completions", &chat("hi", scored)).json();
-    assert_eq!(response["choices"][31]["logprobs"]["content"].as_array().map(Vec::len), Some(600));
+    assert_eq!(response["choices"][23]["logprobs"]["content"].as_array().map(Vec::len), Some(600));
     let prompt = "x".repeat(20_000);
     for stream in [false, true] {
         let body =
@@ -96,11 +99,12 @@ fn scores_are_written_aside() {
 
 #[test]
 fn responses_are_written_and_kept_aside() {
+    let _alone = alone();
     let rig = narrow();
     for stream in [false, true] {
-        let body = json!({"input": "say: ok", "metadata": many(400_000), "stream": stream});
+        let body = json!({"input": "say: ok", "metadata": many(200_000), "stream": stream});
         let response = aside(&rig, "response", "/v1/responses", &body);
-        assert!(response.text().contains("\"399999\""));
+        assert!(response.text().contains("\"199999\""));
     }
 }
 

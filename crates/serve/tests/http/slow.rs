@@ -1,6 +1,6 @@
 //! Clients that are slow, silent or many: each costs itself, and nobody waits for it.
 
-use crate::support::{Connection, Rig, Setup, chat};
+use crate::support::{Connection, Rig, Setup, alone, chat};
 use serde_json::{Value as Json, json};
 use std::{
     thread,
@@ -23,6 +23,7 @@ fn alive(rig: &Rig) {
 /// One byte after the other, more often than the server loses patience, for ever.
 #[test]
 fn a_head_that_trickles_in_is_given_up() {
+    let _alone = alone();
     let rig = impatient();
     let mut slow: Vec<Connection> = (0..20).map(|_| rig.connect()).collect();
     let begun = Instant::now();
@@ -37,6 +38,7 @@ fn a_head_that_trickles_in_is_given_up() {
 
 #[test]
 fn a_body_that_stops_is_408_and_one_that_goes_on_is_read() {
+    let _alone = alone();
     let rig = impatient();
     let body = chat("say: ok", json!({})).to_string();
     let head = format!(
@@ -61,6 +63,7 @@ fn a_body_that_stops_is_408_and_one_that_goes_on_is_read() {
 /// One byte after the other, more often than the server loses patience: it would take for ever.
 #[test]
 fn a_body_that_trickles_in_is_given_up() {
+    let _alone = alone();
     let rig = impatient();
     let mut slow = rig.connect();
     slow.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n");
@@ -193,6 +196,7 @@ fn a_thousand_idle_connections_keep_nobody_waiting() {
 
 #[test]
 fn a_connection_on_which_nothing_is_asked_is_closed() {
+    let _alone = alone();
     let rig = impatient();
     let mut connection = rig.connect();
     connection.request("GET", "/health", b"");

@@ -10,7 +10,12 @@ pub(crate) use client::{Connection, Response};
 pub(crate) use session::{CONTEXT, Control};
 
 use serde_json::{Value as Json, json};
-use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
 use tandem_contracts::{
     fake,
     model::{Session, StatePolicy},
@@ -38,6 +43,12 @@ pub(crate) const MODEL: &str = "scripted";
 const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('No tools, please!') }}\
     {% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if enable_thinking is defined %}think: \
     {{ enable_thinking }}\n{% endif %}assistant: ";
+
+/// Keeps those apart that measure time and those that leave others little of it.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static TIME: Mutex<()> = Mutex::new(());
+    TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What a test may choose.
 #[derive(Clone, Debug)]
