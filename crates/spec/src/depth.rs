@@ -15,8 +15,6 @@
 //! what was measured. What was measured long ago is measured again, and proposals that are not tried are compared with what
 //! comes instead, so that speculation comes back when it pays.
 //!
-//! A row begins with what rows before it have found ([`Outlook`]), and goes on with its own.
-//!
 //! Invariant: which tokens a row gets never depends on any of this.
 
 use std::collections::BTreeMap;
@@ -27,11 +25,8 @@ const GAIN: f64 = 1.03;
 /// What counts of the past after each round.
 const DECAY: f64 = 0.85;
 
-/// What a row is taken to have had accepted and refused before its first round, where no row was before it.
+/// What a row is taken to have had accepted and refused before its first round.
 const PRIOR: (f64, f64) = (3.0, 2.0);
-
-/// Weight of a row that has ended in what is expected of others.
-const SHARE: f64 = 0.25;
 
 /// Weight of a new measurement in a running mean.
 const WEIGHT: f64 = 0.25;
@@ -47,19 +42,17 @@ const AGE: u64 = 256;
 pub struct Chance {
     accepted: f64,
     refused: f64,
-    /// Whether anything was compared.
-    learned: bool,
 }
 
 impl Default for Chance {
     fn default() -> Self {
-        Outlook::default().begin()
+        Self { accepted: PRIOR.0, refused: PRIOR.1 }
     }
 }
 
 impl Chance {
     /// That of proposals that nothing else can follow.
-    pub const CERTAIN: Self = Self { accepted: 1.0, refused: 0.0, learned: false };
+    pub const CERTAIN: Self = Self { accepted: 1.0, refused: 0.0 };
 
     /// Learns from a round in which so many proposals were compared with what was chosen, and so many of them were chosen.
     pub fn learn(&mut self, compared: usize, accepted: usize) {
@@ -67,7 +60,6 @@ impl Chance {
             return;
         }
         let refused = if accepted < compared { 1.0 } else { 0.0 };
-        self.learned = true;
         self.accepted = DECAY * self.accepted + accepted as f64;
         self.refused = DECAY * self.refused + refused;
     }
@@ -75,31 +67,6 @@ impl Chance {
     /// Between 0 and 1.
     pub fn probability(&self) -> f64 {
         self.accepted / (self.accepted + self.refused)
-    }
-}
-
-/// How likely the first proposals of a row are right: a running mean of what rows have ended with.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outlook(f64);
-
-impl Default for Outlook {
-    fn default() -> Self {
-        Self(PRIOR.0 / (PRIOR.0 + PRIOR.1))
-    }
-}
-
-impl Outlook {
-    /// What a row begins with: as soon to be learned better as any other beginning.
-    pub fn begin(self) -> Chance {
-        let rounds = PRIOR.0 + PRIOR.1;
-        Chance { accepted: rounds * self.0, refused: rounds * (1.0 - self.0), learned: false }
-    }
-
-    /// Learns from a row that ends with this, if it has learned anything itself.
-    pub fn learn(&mut self, row: Chance) {
-        if row.learned {
-            self.0 += SHARE * (row.probability() - self.0);
-        }
     }
 }
 
@@ -222,25 +189,6 @@ mod tests {
         chance.learn(4, 2);
         assert!((chance.probability() - 4.55 / 7.25).abs() < 1e-12);
         assert!(sure().probability() > 0.99 && hopeless().probability() < 0.01);
-    }
-
-    #[test]
-    fn a_row_begins_with_what_others_ended_with() {
-        let mut outlook = Outlook::default();
-        outlook.learn(outlook.begin());
-        assert_eq!(outlook.begin(), Chance::default(), "nothing was compared");
-        let mut row = outlook.begin();
-        // 3 * 0.85 of 5 * 0.85 + 1.
-        row.learn(4, 0);
-        outlook.learn(row);
-        let expected = 0.6 + 0.25 * (2.55 / 5.25 - 0.6);
-        assert!((outlook.begin().probability() - expected).abs() < 1e-12);
-        (0..40).for_each(|_| outlook.learn(hopeless()));
-        assert!(outlook.begin().probability() < 0.01);
-        // Five right ones later it is likely again.
-        let mut row = outlook.begin();
-        (0..5).for_each(|_| row.learn(1, 1));
-        assert!(row.probability() > 0.5);
     }
 
     #[test]

@@ -67,7 +67,6 @@ impl Executor {
                     self.projected = bytes;
                     let mut row = Row::new(*submission, self.free_slot(), self.boundary(prompt, policy));
                     row.windows_show(!self.parts.device.traits().batch_invariant);
-                    row.expect(self.drafting.outlooks());
                     self.rows.push(row);
                 }
                 Ok(Admission::Wait) => {}

@@ -24,8 +24,8 @@ use tandem_contracts::{
     request::Outcome,
 };
 use tandem_spec::{
-    depth::{Candidate, Chance, Costs, Outlook, allot},
-    draft::{Ask, DraftProvider, Guess, SORTS},
+    depth::{Candidate, Chance, Costs, allot},
+    draft::{Ask, DraftProvider, Guess},
     ngram::NGrams,
 };
 
@@ -42,8 +42,6 @@ pub(crate) struct Drafting {
     idle: u64,
     /// Of rows that are kept by the policy of a number.
     costs: BTreeMap<usize, Costs>,
-    /// Of each sort of proposals, for rows that begin.
-    outlooks: [Outlook; SORTS],
 }
 
 impl Drafting {
@@ -73,18 +71,10 @@ impl Drafting {
         self.provider.as_ref().map_or(0, |provider| provider.bytes(lengths))
     }
 
-    /// What rows before have found.
-    pub(super) fn outlooks(&self) -> &[Outlook; SORTS] {
-        &self.outlooks
-    }
-
-    /// Learns from a row that has ended, and forgets it.
-    pub(super) fn close(&mut self, row: &Row) {
+    /// Forgets a row.
+    pub(super) fn close(&mut self, slot: Slot) {
         if let Some(provider) = &mut self.provider {
-            provider.close(row.slot);
-        }
-        for (outlook, chance) in self.outlooks.iter_mut().zip(row.found().into_iter().flatten()) {
-            outlook.learn(chance);
+            provider.close(slot);
         }
     }
 }

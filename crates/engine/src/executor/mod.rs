@@ -393,7 +393,7 @@ impl Executor {
                 continue;
             };
             ended = true;
-            self.drafting.close(&row);
+            self.drafting.close(row.slot);
             row.tally().into_iter().for_each(|tally| self.metrics.fill += tally);
             self.let_go(&row, &outcome);
             let outcome = row.finish(outcome, self.parts.clock.now());

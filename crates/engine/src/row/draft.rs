@@ -3,7 +3,7 @@
 use super::Row;
 use tandem_contracts::text::TokenId;
 use tandem_spec::{
-    depth::{Chance, Outlook},
+    depth::Chance,
     draft::{DraftProvider, Guess, SORTS},
 };
 
@@ -38,16 +38,6 @@ impl Row {
         let kept = self.drafted.min(count);
         self.tokens.truncate(self.tokens.len() - self.drafted + kept);
         self.drafted = kept;
-    }
-
-    /// Begins with what is expected of each sort of proposals.
-    pub(crate) fn expect(&mut self, outlooks: &[Outlook; SORTS]) {
-        self.chances = outlooks.map(Outlook::begin);
-    }
-
-    /// What it has found of each sort of proposals; nothing where not all of them came from whoever proposes for every row.
-    pub(crate) fn found(&self) -> Option<[Chance; SORTS]> {
-        (!self.execution.grammar_jump && self.fill.is_none()).then_some(self.chances)
     }
 
     /// How likely proposals of a sort are right.

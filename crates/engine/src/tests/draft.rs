@@ -228,24 +228,6 @@ fn drafts_that_do_not_pay_are_not_tried() {
     assert!(steps[1] > 30, "{steps:?}");
 }
 
-#[test]
-fn a_row_begins_with_what_others_have_found() {
-    // A token more takes a quarter of a step's time, and no proposal is right.
-    let mut rig = foretold(config(), vec![row(&PROMPT)], 100);
-    let clock = rig.clock.clone();
-    rig.control.script().cost = Some(Box::new(move |tokens| clock.pass_millis(75 + tokens as u64 * 25)));
-    rig.executor.adapt();
-    let drafted = (0..6).map(|_| {
-        let mut subscription = rig.submit(request(&PROMPT, 40));
-        rig.finish();
-        let answer = read(&mut subscription);
-        assert_eq!(answer.tokens, continuation(&PROMPT, 40));
-        answer.usage().drafted_tokens
-    });
-    let drafted: Vec<usize> = drafted.collect();
-    assert!(drafted[0] > 0 && drafted[5] == 0, "{drafted:?}");
-}
-
 /// One row of a random batch.
 #[derive(Clone, Debug)]
 struct Wish {
