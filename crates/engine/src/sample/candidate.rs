@@ -22,7 +22,15 @@ impl Candidate {
     pub(super) fn token(self) -> TokenId {
         self.0 as TokenId
     }
+
+    /// Its place among others but for ties.
+    fn rank(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
+
+/// Tokens from which on a radix sort is faster: half as long for a vocabulary of 50,000.
+const MANY: usize = 2048;
 
 /// The tokens that are at most `floor` below the best logit, and possible at all; the first `count` of them where
 /// it is not 0. In order.
@@ -39,8 +47,13 @@ pub(super) fn ordered(logits: &[f32], best: f32, floor: f32, count: usize) -> Ve
     if count > 0 && count < tokens.len() {
         tokens.select_nth_unstable(count - 1);
         tokens.truncate(count);
+        tokens.sort_unstable();
+    } else if tokens.len() < MANY {
+        tokens.sort_unstable();
+    } else {
+        // Equal ones stay in the order of their ids.
+        radsort::sort_by_key(&mut tokens, |token| token.rank());
     }
-    tokens.sort_unstable();
     tokens
 }
 
@@ -58,5 +71,21 @@ mod tests {
         assert_eq!(ids(-2.0, 0), [2, 4, 0]);
         assert_eq!(ids(f32::NEG_INFINITY, 1), [2]);
         assert_eq!(ordered(&logits, 3.0, -2.0, 0)[2].distance(), -2.0);
+    }
+
+    #[test]
+    fn many_are_in_the_same_order() {
+        // Few different logits, so that there are ties; signed zeros are equal.
+        let logits: Vec<f32> = (0..5 * MANY)
+            .map(|id| ((id * 7919 % 613) as f32 - 612.0) * if id % 3 == 0 { 0.25 } else { 0.5 })
+            .collect();
+        for length in [MANY - 1, MANY, 5 * MANY] {
+            let logits = &logits[..length];
+            let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let mut expected: Vec<usize> = (0..length).filter(|&id| logits[id] - best >= -250.0).collect();
+            expected.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap());
+            let found = ordered(logits, best, -250.0, 0);
+            assert_eq!(found.iter().map(|it| it.token() as usize).collect::<Vec<_>>(), expected);
+        }
     }
 }
