@@ -188,7 +188,7 @@ mod tests {
 
     impl Matcher for Telling {
         fn allowed(&mut self) -> Result<Vec<u32>, Failure> {
-            drop(self.0.send(()));
+            let _ = self.0.send(());
             Ok(vec![1])
         }
 
