@@ -1,7 +1,7 @@
 //! Rows that grammars bind: what may come next is found out beside the device's work.
 //!
 //! A row lends its grammar to the step that carries it, and gets it back when the step is done. In between the grammar is with
-//! a thread of its own, as the device computes on this one; what that thread has not come to when the step is done, for the
+//! a thread of its own, as the device computes on this one; what that thread has not begun when the step is done, for the
 //! device may leave it no core, is found out here.
 //!
 //! Invariants: a grammar comes back in the state in which it was lent; one that fails ends its own row and no other.
@@ -9,11 +9,10 @@
 use super::Executor;
 use crate::error::panic_message;
 use std::{
-    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
 };
@@ -73,11 +72,16 @@ impl Bound {
     }
 }
 
-/// Grammars between two threads: whoever holds them looks.
-type Shared = Arc<Mutex<Vec<Bound>>>;
+/// Grammars between two threads, each with whoever takes it first.
+type Shared = Arc<[Mutex<Option<Bound>>]>;
 
-fn hold(shared: &Shared) -> MutexGuard<'_, Vec<Bound>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+fn hold(place: &Mutex<Option<Bound>>) -> MutexGuard<'_, Option<Bound>> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at all grammars that are still there.
+fn look(shared: &Shared) {
+    shared.iter().for_each(|place| hold(place).iter_mut().for_each(Bound::look));
 }
 
 /// The thread beside the device's. It begins with the first step that a grammar binds, and sleeps between such steps.
@@ -85,6 +89,8 @@ fn hold(shared: &Shared) -> MutexGuard<'_, Vec<Bound>> {
 pub(super) struct Aside {
     work: Option<Sender<Shared>>,
     thread: Option<JoinHandle<()>>,
+    /// The system gave no thread; it is not asked again.
+    alone: bool,
 }
 
 impl Aside {
@@ -93,22 +99,31 @@ impl Aside {
         if bound.is_empty() {
             return (bound, work());
         }
-        let shared = Shared::new(Mutex::new(bound));
+        let shared: Shared = bound.into_iter().map(|bound| Mutex::new(Some(bound))).collect();
         self.ask(&shared);
         let done = work();
-        let mut bound = mem::take(&mut *hold(&shared));
-        bound.iter_mut().for_each(Bound::look);
+        // From the end, where the thread comes last.
+        let taken = shared.iter().rev().filter_map(|place| hold(place).take());
+        let looked = taken.map(|mut bound| {
+            bound.look();
+            bound
+        });
+        let mut bound: Vec<Bound> = looked.collect();
+        bound.reverse();
         (bound, done)
     }
 
     /// Leaves grammars to the thread. Where the system gives none, nobody looks at them before they are needed.
     fn ask(&mut self, shared: &Shared) {
-        if self.work.is_none() {
+        if self.work.is_none() && !self.alone {
             let (work, asked) = channel();
             let thread = thread::Builder::new().name("tandem-grammar".to_owned());
-            match thread.spawn(move || attend(&asked)) {
+            match thread.spawn(move || asked.iter().for_each(|shared| look(&shared))) {
                 Ok(thread) => (self.work, self.thread) = (Some(work), Some(thread)),
-                Err(error) => tracing::warn!(%error, "no thread for grammars"),
+                Err(error) => {
+                    tracing::warn!(%error, "no thread for grammars: the device's own looks at them");
+                    self.alone = true;
+                }
             }
         }
         if let Some(work) = &self.work {
@@ -123,13 +138,6 @@ impl Drop for Aside {
         self.work = None;
         // What panicked was caught and told.
         self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// The thread's life.
-fn attend(asked: &Receiver<Shared>) {
-    for shared in asked {
-        hold(&shared).iter_mut().for_each(Bound::look);
     }
 }
 
@@ -167,7 +175,11 @@ mod tests {
     #[test]
     fn grammars_are_looked_at_where_the_thread_has_no_core_too() {
         let (work, _nobody) = channel();
-        for mut aside in [Aside { work: Some(work), thread: None }, Aside::default()] {
+        for mut aside in [
+            Aside { work: Some(work), thread: None, alone: false },
+            Aside { work: None, thread: None, alone: true },
+            Aside::default(),
+        ] {
             let bound = vec![
                 lent(4, Climb::new(1, 3)),
                 lent(5, Climb { fails: Some(0), ..Climb::new(1, 3) }),
