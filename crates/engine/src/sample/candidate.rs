@@ -75,16 +75,18 @@ mod tests {
 
     #[test]
     fn many_are_in_the_same_order() {
-        // Few different logits, so that there are ties; signed zeros are equal.
-        let logits: Vec<f32> = (0..5 * MANY)
+        // Few different logits, so that there are ties; the largest are zeros of both signs.
+        let mut logits: Vec<f32> = (0..5 * MANY)
             .map(|id| ((id * 7919 % 613) as f32 - 612.0) * if id % 3 == 0 { 0.25 } else { 0.5 })
             .collect();
-        for length in [MANY - 1, MANY, 5 * MANY] {
+        logits.iter_mut().filter(|logit| **logit == 0.0).step_by(2).for_each(|logit| *logit = -0.0);
+        for (length, floor) in [(MANY - 1, f32::NEG_INFINITY), (MANY, f32::NEG_INFINITY), (5 * MANY, -250.0)]
+        {
             let logits = &logits[..length];
             let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let mut expected: Vec<usize> = (0..length).filter(|&id| logits[id] - best >= -250.0).collect();
+            let mut expected: Vec<usize> = (0..length).filter(|&id| logits[id] - best >= floor).collect();
             expected.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap());
-            let found = ordered(logits, best, -250.0, 0);
+            let found = ordered(logits, best, floor, 0);
             assert_eq!(found.iter().map(|it| it.token() as usize).collect::<Vec<_>>(), expected);
         }
     }
