@@ -82,8 +82,11 @@ impl Figure {
 /// Prints a table.
 ///
 /// # Errors
-/// A bar is not held.
+/// Nothing was measured, or a bar is not held.
 pub fn report(figures: &[Figure]) -> Result<()> {
+    if figures.is_empty() {
+        return Err("no part has this name".into());
+    }
     print!("{}", table::render(["", "median", "bar", ""], figures.iter().map(Figure::cells)));
     let missed: Vec<&str> = figures.iter().filter(|it| !it.holds()).map(|it| it.name.as_str()).collect();
     match missed.as_slice() {
