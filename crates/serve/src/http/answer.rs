@@ -91,27 +91,30 @@ impl Answer {
         let tokenizer = Arc::clone(&model.text.tokenizer);
         let row = |(subscription, scoring)| Some(Row::new(subscription, &tokenizer, scoring, scored));
         let rows: Vec<Option<Row>> = subscriptions.into_iter().zip(scorings).map(row).collect();
-        let stops = vec![None; rows.len()];
+        Ok(Self { scored, ..Self::new(prefix, model, rows, choices) })
+    }
+
+    /// What these rows will bring, `choices` for each prompt.
+    pub(super) fn new(prefix: &str, model: &ServedModel, rows: Vec<Option<Row>>, choices: usize) -> Self {
         let head = Head {
             id: format!("{prefix}{:016x}", RandomState::new().hash_one(unix_seconds())),
             created: unix_seconds(),
             model: model.name.clone(),
         };
-        let (ready, usage) = (VecDeque::new(), Usage::default());
-        Ok(Self {
+        Self {
             head,
-            tokenizer,
-            scored,
+            tokenizer: Arc::clone(&model.text.tokenizer),
+            scored: false,
             engine: model.engine.clone(),
+            stops: vec![None; rows.len()],
             rows,
             choices,
             turn: 0,
-            ready,
-            usage,
+            ready: VecDeque::new(),
+            usage: Usage::default(),
             reasoning_tokens: 0,
-            stops,
             known: None,
-        })
+        }
     }
 
     /// Takes the text of each choice apart, from its beginning.

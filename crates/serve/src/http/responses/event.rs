@@ -2,7 +2,7 @@
 //!
 //! Invariants: events are numbered from 0 without a gap; each has its type in its name and in its data.
 
-use axum::response::sse;
+use axum::{Error, response::sse};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -20,18 +20,26 @@ pub(crate) struct Event {
     fields: Value,
 }
 
+/// An event as it goes out, unless its data is none; nothing that is put here is.
+pub(super) type Sent = Result<sse::Event, Error>;
+
 /// Events that have not gone out. They are written when they are put, as that may take long, and sent elsewhere.
 #[derive(Debug)]
 pub(super) struct Events {
     wanted: bool,
     count: u64,
-    waiting: VecDeque<Result<sse::Event, axum::Error>>,
+    waiting: VecDeque<Sent>,
 }
 
 impl Events {
     /// None yet; and none ever, if they are not wanted.
     pub(super) fn new(wanted: bool) -> Self {
         Self { wanted, count: 0, waiting: VecDeque::new() }
+    }
+
+    /// None yet that come after these, all of which have gone out.
+    pub(super) fn after(&self) -> Self {
+        Self { waiting: VecDeque::new(), ..*self }
     }
 
     /// Puts an event with these fields behind those that wait.
@@ -44,7 +52,7 @@ impl Events {
     }
 
     /// The next event.
-    pub(super) fn take(&mut self) -> Option<Result<sse::Event, axum::Error>> {
+    pub(super) fn take(&mut self) -> Option<Sent> {
         self.waiting.pop_front()
     }
 }

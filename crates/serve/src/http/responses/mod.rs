@@ -5,6 +5,7 @@
 //! | `request`, `field`, `item` | a body as the fields of a chat; what comes back of it; its items as messages |
 //! | `making`, `output`, `event` | an answer as output items, whole and as events |
 //! | `object` | the response itself |
+//! | `lost` | what is left of one on which work panicked |
 //! | `store` | responses that others continue |
 //!
 //! Invariants: what a request means is what the chat means that it becomes; one that continues another means what one
@@ -14,6 +15,7 @@
 mod event;
 mod field;
 mod item;
+mod lost;
 mod making;
 mod object;
 mod output;

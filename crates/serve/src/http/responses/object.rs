@@ -4,7 +4,11 @@ use super::{
     output::{Item, Status},
     request::Echo,
 };
-use crate::http::usage::{CompletionDetails, Saved, UsageObject};
+use crate::http::{
+    answer::Head,
+    error::ApiError,
+    usage::{CompletionDetails, Saved, UsageObject},
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -55,6 +59,32 @@ pub(super) struct Usage {
     /// As chats have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     tandem: Option<Saved>,
+}
+
+impl ResponseObject {
+    /// A response with nothing in it.
+    pub(super) fn new(head: &Head, asked: Echo, status: Status) -> Self {
+        Self {
+            id: head.id.clone(),
+            object: "response",
+            created_at: head.created,
+            completed_at: None,
+            status,
+            background: false,
+            error: None,
+            incomplete_details: None,
+            model: head.model.clone(),
+            output: Vec::new(),
+            usage: None,
+            asked,
+        }
+    }
+
+    /// The same, with what it failed of.
+    pub(super) fn failed(self, error: ApiError) -> Self {
+        let failure = Failure { code: "server_error", message: error.message };
+        Self { status: Status::Failed, error: Some(failure), ..self }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
