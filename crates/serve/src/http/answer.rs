@@ -123,7 +123,7 @@ impl Answer {
     }
 
     /// Puts its prompt before each choice, in the order of prompts.
-    pub(crate) fn echo(&mut self, echoes: &[Echo]) {
+    pub(crate) fn echo(&mut self, echoes: &[Arc<Echo>]) {
         let echoes = echoes.iter().flat_map(|echo| std::iter::repeat_n(echo, self.choices));
         for (index, (row, echo)) in self.rows.iter_mut().zip(echoes).enumerate() {
             let piece = row.as_mut().and_then(|row| row.echo(echo));

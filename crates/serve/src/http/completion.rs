@@ -14,7 +14,7 @@ use super::{
     usage::UsageObject,
     vocabulary::bounded,
 };
-use crate::{model::ServedModel, text::Tokenizer};
+use crate::model::ServedModel;
 use axum::{
     Json,
     extract::State,
@@ -143,7 +143,10 @@ pub(crate) fn submit(
     let requests = generation.requests(model, &prompts, wanted)?;
     let mut answer = Answer::submit(prefix, model, requests, generation.choices())?;
     if own.echo == Some(true) {
-        answer.echo(&own.prompt.echoes(prompts, &model.text.tokenizer));
+        let echo = if answer.scored { Echo::placed } else { Echo::shown };
+        let echoes = own.prompt.texts().zip(&prompts);
+        let echoes = echoes.map(|(text, tokens)| Arc::new(echo(text, tokens, &model.text.tokenizer)));
+        answer.echo(&echoes.collect::<Vec<_>>());
     }
     Ok(answer)
 }
@@ -188,18 +191,14 @@ impl Prompt {
         Ok(prompts)
     }
 
-    /// Each prompt as it is shown.
-    fn echoes(&self, prompts: Vec<Vec<TokenId>>, tokenizer: &Arc<Tokenizer>) -> Vec<Echo> {
-        let texts = match self {
-            Self::Text(text) => Some(std::slice::from_ref(text)),
-            Self::Texts(texts) => Some(&texts[..]),
-            Self::Tokens(_) | Self::ManyTokens(_) => None,
+    /// The text of each prompt, if it came as one; endless.
+    fn texts(&self) -> impl Iterator<Item = Option<String>> {
+        let texts: &[String] = match self {
+            Self::Text(text) => std::slice::from_ref(text),
+            Self::Texts(texts) => texts,
+            Self::Tokens(_) | Self::ManyTokens(_) => &[],
         };
-        let echo = |(index, tokens): (usize, Vec<TokenId>)| {
-            let text = texts.and_then(|texts| texts.get(index)).cloned();
-            Echo::new(text, tokens, tokenizer)
-        };
-        prompts.into_iter().enumerate().map(echo).collect()
+        texts.iter().cloned().map(Some).chain(std::iter::repeat(None))
     }
 }
 

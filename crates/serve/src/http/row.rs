@@ -29,7 +29,7 @@ pub(super) struct Row {
     tokenizer: Arc<Tokenizer>,
     scores: Option<Scores>,
     /// A prompt whose tokens come with their scores, and those that have come.
-    echo: Option<(Echo, Vec<Score>)>,
+    echo: Option<(Arc<Echo>, Vec<Score>)>,
     /// Whether these come from this row, and not from the first one of its prompt.
     scores_prompt: bool,
     /// A chat's choice, whose text is taken apart.
@@ -73,13 +73,13 @@ impl Row {
     }
 
     /// Puts its prompt before the choice: at once, or when all of its scores are there.
-    pub(super) fn echo(&mut self, echo: &Echo) -> Option<Piece> {
+    pub(super) fn echo(&mut self, echo: &Arc<Echo>) -> Option<Piece> {
         let Some(scores) = &mut self.scores else {
             return Some(Piece { text: echo.text.clone(), ..Piece::default() }).filter(is_something);
         };
         let detokenizer = Detokenizer::new(Arc::clone(&self.tokenizer));
         *scores = Scores::new(detokenizer, echo.text.chars().count());
-        self.echo = Some((echo.clone(), Vec::new()));
+        self.echo = Some((Arc::clone(echo), Vec::new()));
         self.echoed(&[])
     }
 
@@ -106,12 +106,12 @@ impl Row {
     pub(super) fn echoed(&mut self, scores: &[Score]) -> Option<Piece> {
         let (echo, came) = self.echo.as_mut()?;
         came.extend_from_slice(scores);
-        if came.len() + 1 < echo.tokens.len() {
+        if !echo.is_scored(came.len()) {
             return None;
         }
         let (echo, scores) = self.echo.take()?;
         let tokens = echo.scored(scores);
-        Some(Piece { text: echo.text, tokens, ..Piece::default() })
+        Some(Piece { text: echo.text.clone(), tokens, ..Piece::default() })
     }
 
     /// More of the answer, as pieces. None says only that characters or stop strings are open.

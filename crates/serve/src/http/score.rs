@@ -64,39 +64,56 @@ impl Scores {
     }
 }
 
-/// A prompt that stands before its choice.
-#[derive(Clone, Debug)]
+/// A prompt that stands before its choices.
+#[derive(Debug)]
 pub(crate) struct Echo {
     pub(crate) text: String,
-    pub(crate) tokens: Vec<TokenId>,
-    /// Characters before each token.
-    offsets: Vec<usize>,
+    /// Its tokens, and the characters before each; none where they come without scores.
+    tokens: Vec<(TokenId, usize)>,
 }
 
 impl Echo {
-    /// A prompt of these tokens: a text as it came, or tokens alone, whose text shows the names of special ones.
-    pub(crate) fn new(text: Option<String>, tokens: Vec<TokenId>, tokenizer: &Arc<Tokenizer>) -> Self {
+    /// A prompt without scores of its tokens: a text as it came, or tokens alone, whose text shows the names of special
+    /// ones.
+    pub(crate) fn shown(text: Option<String>, tokens: &[TokenId], tokenizer: &Arc<Tokenizer>) -> Self {
+        let text = text.unwrap_or_else(|| {
+            let (mut detokenizer, mut text) =
+                (Detokenizer::with_special(Arc::clone(tokenizer)), String::new());
+            tokens.iter().for_each(|&token| detokenizer.push(token, &mut text));
+            detokenizer.finish(&mut text);
+            text
+        });
+        Self { text, tokens: Vec::new() }
+    }
+
+    /// The same with what [`Self::scored`] needs.
+    pub(crate) fn placed(text: Option<String>, tokens: &[TokenId], tokenizer: &Arc<Tokenizer>) -> Self {
         let mut detokenizer = match text {
             Some(_) => Detokenizer::new(Arc::clone(tokenizer)),
             None => Detokenizer::with_special(Arc::clone(tokenizer)),
         };
         let (mut shown, mut reached) = (String::new(), 0);
-        let offset = |&token: &TokenId| {
+        let place = |&token: &TokenId| {
             let (offset, bytes) = (reached, shown.len());
             detokenizer.push(token, &mut shown);
             reached += shown[bytes..].chars().count();
-            offset
+            (token, offset)
         };
-        let offsets = tokens.iter().map(offset).collect();
+        let tokens = tokens.iter().map(place).collect();
         detokenizer.finish(&mut shown);
-        Self { text: text.unwrap_or(shown), tokens, offsets }
+        Self { text: text.unwrap_or(shown), tokens }
+    }
+
+    /// Whether so many scores are all.
+    pub(crate) fn is_scored(&self, scores: usize) -> bool {
+        scores + 1 >= self.tokens.len()
     }
 
     /// The tokens with their scores, of which the first has none.
     pub(crate) fn scored(&self, scores: Vec<Score>) -> Vec<Scored> {
         let scores = [None].into_iter().chain(scores.into_iter().map(Some));
-        let tokens = self.tokens.iter().zip(&self.offsets).zip(scores);
-        tokens.map(|((&token, &offset), score)| Scored { token, score, offset }).collect()
+        let tokens = self.tokens.iter().zip(scores);
+        tokens.map(|(&(token, offset), score)| Scored { token, score, offset }).collect()
     }
 }
 
@@ -224,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_echo_has_a_place_for_every_token_and_no_score_for_the_first() {
-        let echo = |text: Option<&str>| Echo::new(text.map(str::to_owned), vec![256, 97, 98], &bytes());
+        let echo = |text: Option<&str>| Echo::placed(text.map(str::to_owned), &[256, 97, 98], &bytes());
         let tokens = echo(None).scored(vec![Score { log_probability: -1.0, top: vec![] }; 2]);
         assert_eq!(seen(&tokens), [(256, 0), (97, 7), (98, 8)]);
         assert_eq!(tokens.iter().map(|token| token.score.is_some()).collect::<Vec<_>>(), [false, true, true]);
@@ -235,6 +252,16 @@ mod tests {
             [(256, 0), (97, 0), (98, 1)]
         );
         assert_eq!((seen(&text.scored(vec![])), text.text.as_str()), (vec![(256, 0)], "ab"));
+    }
+
+    #[test]
+    fn an_echo_without_scores_has_its_text_alone() {
+        let echo = |text: Option<&str>| Echo::shown(text.map(str::to_owned), &[256, 97, 195], &bytes());
+        // A character that the end cuts is shown as one that is missing.
+        for (text, want) in [(None, "<|end|>a\u{FFFD}"), (Some("ab"), "ab")] {
+            let echo = echo(text);
+            assert_eq!((echo.text.as_str(), echo.tokens.as_slice()), (want, &[][..]));
+        }
     }
 
     #[test]
