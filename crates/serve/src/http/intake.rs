@@ -3,9 +3,10 @@
 //! The queue bounds what waits for a row; this bounds what comes before it.
 //!
 //! Invariants: the bodies that are being read and worked at weigh no more together than [`Intake`] has, beside the first
-//! [`FREE`] of each, so that large ones keep no small one out; copies are made only of as many as there are workers; a request has a place from when its body is there, so that
-//! slow senders keep nobody out; work on bodies takes a bounded number of threads, and whoever waits for one waits without
-//! any; what a request holds is given back when its work has ended, also if its client has left before.
+//! [`FREE`] of each, so that large ones keep no small one out; copies are made only of as many as there are workers; a
+//! request has a place from when its body is there, so that slow senders keep nobody out; work on bodies takes a bounded
+//! number of threads, and whoever waits for one waits without any; what a request holds is given back when its work has
+//! ended, also if its client has left before.
 
 use super::{error::ApiError, worker::Workers};
 use axum::http::StatusCode;
@@ -75,7 +76,7 @@ fn full(why: &str) -> ApiError {
 
 /// 413: there is no use in coming back.
 fn too_heavy(most: usize) -> ApiError {
-    let message = format!("the body's JSON has so many values that they would take more than {most} bytes");
+    let message = format!("the body would take more than {most} bytes in memory");
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
@@ -97,7 +98,7 @@ impl Coming {
     pub(super) fn hold(&mut self, bytes: usize) -> Result<(), ApiError> {
         let wanted = bytes.saturating_sub(FREE).div_ceil(PIECE);
         if wanted > self.intake.all {
-            return Err(too_heavy(self.intake.all * PIECE));
+            return Err(too_heavy(self.intake.all * PIECE + FREE));
         }
         let more = u32::try_from(wanted.saturating_sub(self.counted)).unwrap_or(u32::MAX);
         if more == 0 {
@@ -154,6 +155,8 @@ mod tests {
         assert_eq!(error.status, StatusCode::TOO_MANY_REQUESTS);
         let error = another.hold(FREE + (1 << 20) + 1).expect_err("never room");
         assert_eq!(error.status, StatusCode::PAYLOAD_TOO_LARGE);
+        // 64 KiB and 1 MiB.
+        assert_eq!(error.message, "the body would take more than 1114112 bytes in memory");
         // What is held already is not counted twice.
         assert_eq!(one.hold(FREE + (1 << 20)), Ok(()));
         // With a place it holds the same.

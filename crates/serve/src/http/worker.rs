@@ -1,16 +1,17 @@
 //! Work that takes long, outside the threads that take and answer requests.
 //!
-//! Invariant: no more of it runs at once than there are workers, and whoever waits for one waits without a thread.
+//! Invariant: no more of it runs at once than its pool has workers, and whoever waits for one waits without a thread. One
+//! pool works at what comes in, another at what goes out.
 
 use super::error::ApiError;
 use axum::http::StatusCode;
 use std::{sync::Arc, thread};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// Workers, on machines with fewer cores.
+/// Workers of a pool at least.
 const WORKERS: usize = 4;
 
-/// As many workers as there are cores. Cheap to clone; clones share them.
+/// A pool of as many workers as there are cores, but at least [`WORKERS`]. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Workers(Arc<Semaphore>);
 
@@ -25,7 +26,7 @@ impl Workers {
     /// Does work that may take more than a millisecond.
     ///
     /// # Errors
-    /// 500: it panicked.
+    /// 500: it panicked, or the server's end came before its turn.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -36,7 +37,8 @@ impl Workers {
             work()
         });
         working.await.map_err(|error| {
-            tracing::error!(%error, "a request's work panicked");
+            let what = if error.is_panic() { "panicked" } else { "was given up" };
+            tracing::error!(%error, "a request's work {what}");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request could not be processed")
         })
     }
