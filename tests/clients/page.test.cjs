@@ -376,9 +376,14 @@ test("the keyboard is enough", async () => {
 test("a phone's width is enough", async () => {
   await page.setViewport({ width: 375, height: 667, isMobile: true, hasTouch: true });
   await visit();
+  await page.$eval("#model option:checked", (node) => { node.textContent = "a model of a long name ".repeat(4); });
   await told(says(`${"wide".repeat(60)}\n\n\`\`\`\n${"wide ".repeat(60)}\n\`\`\`\n\n| ${"wide | ".repeat(20)}\n|${"--|".repeat(20)}\n| ${"x | ".repeat(20)}`));
   const width = await page.evaluate(() => Math.max(document.documentElement.scrollWidth, document.getElementById("scroller").scrollWidth));
   assert.ok(width <= 375, `${width} pixels`);
+  // What runs over is cut off, so that no width tells of it.
+  const right = await page.$$eval("#open-settings, #composer, #send, .reply .code", (nodes) =>
+    Math.max(...nodes.map((node) => node.getBoundingClientRect().right)));
+  assert.ok(right <= 375, `up to ${right} pixels`);
   const inSight = () => page.$eval("#sidebar", (node) => !node.inert && node.getBoundingClientRect().right > 0);
   assert.equal(await inSight(), false);
   await page.click("#open-sidebar");
