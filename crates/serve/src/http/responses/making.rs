@@ -76,12 +76,9 @@ impl Making {
     pub(super) async fn whole(mut self) -> Result<Response, ApiError> {
         let mut reason = "stop";
         while let Some(next) = self.answer.next().await {
-            match next?.1 {
-                Part::End(end) => reason = end,
-                part @ Part::More(_) => {
-                    let taken = self.take(Some(Ok((0, part))), Self::note).await;
-                    self = taken.map_err(|lost| lost.error)?;
-                }
+            match next? {
+                (_, Part::End(end)) => reason = end,
+                more => self = self.take(Some(Ok(more)), Self::note).await.map_err(|lost| lost.error)?,
             }
         }
         let writers = self.app.writers().clone();
