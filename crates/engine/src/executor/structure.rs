@@ -87,10 +87,9 @@ fn look(shared: &Shared) {
 /// The thread beside the device's. It begins with the first step that a grammar binds, and sleeps between such steps.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
+    /// Nobody hears it where the system gave no thread.
     work: Option<Sender<Shared>>,
     thread: Option<JoinHandle<()>>,
-    /// The system gave no thread; it is not asked again.
-    alone: bool,
 }
 
 impl Aside {
@@ -115,21 +114,19 @@ impl Aside {
 
     /// Leaves grammars to the thread. Where the system gives none, nobody looks at them before they are needed.
     fn ask(&mut self, shared: &Shared) {
-        if self.work.is_none() && !self.alone {
+        let thread = &mut self.thread;
+        let work = self.work.get_or_insert_with(|| {
             let (work, asked) = channel();
-            let thread = thread::Builder::new().name("tandem-grammar".to_owned());
-            match thread.spawn(move || asked.iter().for_each(|shared| look(&shared))) {
-                Ok(thread) => (self.work, self.thread) = (Some(work), Some(thread)),
+            let builder = thread::Builder::new().name("tandem-grammar".to_owned());
+            match builder.spawn(move || asked.iter().for_each(|shared| look(&shared))) {
+                Ok(begun) => *thread = Some(begun),
                 Err(error) => {
-                    tracing::warn!(%error, "no thread for grammars: the device's own looks at them");
-                    self.alone = true;
+                    tracing::warn!(%error, "no thread for grammars: the device's own looks at them")
                 }
             }
-        }
-        if let Some(work) = &self.work {
-            // It ends with this end of the channel and not before.
-            drop(work.send(Arc::clone(shared)));
-        }
+            work
+        });
+        drop(work.send(Arc::clone(shared)));
     }
 }
 
@@ -176,8 +173,8 @@ mod tests {
     fn grammars_are_looked_at_where_the_thread_has_no_core_too() {
         let (work, _nobody) = channel();
         for mut aside in [
-            Aside { work: Some(work), thread: None, alone: false },
-            Aside { work: None, thread: None, alone: true },
+            Aside { work: Some(work), thread: None },
+            Aside { work: Some(channel().0), thread: None },
             Aside::default(),
         ] {
             let bound = vec![

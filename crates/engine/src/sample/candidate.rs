@@ -1,6 +1,5 @@
 //! Tokens in the chain's order: descending logit, ties by ascending id.
 
-use super::chain::LANES;
 use tandem_contracts::text::TokenId;
 
 /// A token and how far its logit is below the best one, packed so that ascending integers are the chain's order.
@@ -35,15 +34,12 @@ const MANY: usize = 2048;
 /// The tokens that are at most `floor` below the best logit, and possible at all; the first `count` of them where
 /// it is not 0. In order.
 pub(super) fn ordered(logits: &[f32], best: f32, floor: f32, count: usize) -> Vec<Candidate> {
-    let is_near = |logit: f32| logit - best >= floor && logit - best > f32::NEG_INFINITY;
-    let mut tokens = Vec::new();
-    for (block, first) in logits.chunks(LANES).zip((0..).step_by(LANES)) {
-        // Most blocks hold none.
-        if block.iter().fold(false, |found, &logit| found | is_near(logit)) {
-            let near = (first..).zip(block).filter(|(_, logit)| is_near(**logit));
-            tokens.extend(near.map(|(token, logit)| Candidate::new(logit - best, token)));
-        }
-    }
+    let mut tokens: Vec<Candidate> = (0..)
+        .zip(logits)
+        .map(|(token, &logit)| (token, logit - best))
+        .filter(|&(_, distance)| distance >= floor && distance > f32::NEG_INFINITY)
+        .map(|(token, distance)| Candidate::new(distance, token))
+        .collect();
     if count > 0 && count < tokens.len() {
         tokens.select_nth_unstable(count - 1);
         tokens.truncate(count);

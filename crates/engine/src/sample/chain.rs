@@ -21,7 +21,7 @@ use tandem_contracts::{request::Score, sampling::Sampling, text::TokenId};
 const NEGLIGIBLE: f32 = -16.64;
 
 /// Logits that are looked at together: enough for the widest vectors that the compiler makes of such loops.
-pub(super) const LANES: usize = 16;
+const LANES: usize = 16;
 
 /// What one row of logits is for.
 #[derive(Clone, Copy, Debug)]
