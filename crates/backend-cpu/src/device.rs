@@ -5,7 +5,7 @@ use crate::layout::Layout;
 use crate::memory::{Memory, OutOfMemory};
 use crate::operation::copy;
 use crate::pool::{Pool, physical_cores};
-use crate::value::{Claim, Draft, Value};
+use crate::value::{Claim, Draft, Open, Value};
 use std::any::Any;
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -123,6 +123,20 @@ impl CpuDevice {
         }
     }
 
+    /// Opens an operand that was given by value, and leaves its handle what it is: its own memory where that handle is the
+    /// last one and no element repeats, else that of a copy, which it becomes a handle to.
+    pub(crate) fn open<'a>(&self, operation: &'static str, x: &'a mut Tensor) -> Result<Open<'a>> {
+        self.value(operation, x)?;
+        let writable = opened(x).is_some_and(|open| open.layout.is_injective());
+        if !writable {
+            *x = self.finish(self.copy(operation, self.value(operation, x)?)?);
+        }
+        match opened(x) {
+            Some(open) => Ok(open),
+            None => unreachable!("nobody else has a handle to it"),
+        }
+    }
+
     /// A contiguous copy.
     pub(crate) fn copy(&self, operation: &'static str, x: &Value) -> Result<Draft> {
         let mut draft = self.fresh(operation, x.dtype, x.layout.shape())?;
@@ -168,6 +182,12 @@ impl CpuDevice {
     pub(crate) fn spread(&self, count: usize, cost: usize, work: impl Fn(Range<usize>) + Sync) {
         spread(&self.pool, count, cost, work);
     }
+}
+
+/// A value of this device, to be written unless somebody else can see it.
+fn opened(x: &mut Tensor) -> Option<Open<'_>> {
+    let storage: &mut dyn Any = x.storage_mut()?;
+    storage.downcast_mut().and_then(Value::open)
 }
 
 /// The error of an allocation that failed.

@@ -38,10 +38,31 @@ impl Value {
         &self.buffer.of()[self.layout.offset()..]
     }
 
+    /// The value to be written, unless somebody else holds its buffer.
+    pub(crate) fn open(&mut self) -> Option<Open<'_>> {
+        Some(Open { block: Rc::get_mut(&mut self.buffer)?, layout: &self.layout, dtype: self.dtype })
+    }
+
     /// The elements, if they follow each other.
     #[inline]
     pub(crate) fn slice<T: Element>(&self) -> Option<&[T]> {
         self.layout.is_contiguous().then(|| &self.read()[..self.layout.elements()])
+    }
+}
+
+/// A value that nobody else sees, to be written where it lies.
+#[derive(Debug)]
+pub(crate) struct Open<'a> {
+    block: &'a mut Block,
+    pub(crate) layout: &'a Layout,
+    pub(crate) dtype: Dtype,
+}
+
+impl Open<'_> {
+    /// The buffer from the value's first element on; strides count from there.
+    #[inline]
+    pub(crate) fn write<T: Element>(&mut self) -> &mut [T] {
+        &mut self.block.of_mut()[self.layout.offset()..]
     }
 }
 

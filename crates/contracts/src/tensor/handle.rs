@@ -57,6 +57,11 @@ impl Tensor {
         &self.storage
     }
 
+    /// The adapter's value, to be changed where it lies, if this is its last handle.
+    pub fn storage_mut(&mut self) -> Option<&mut dyn Storage> {
+        Rc::get_mut(&mut self.storage)
+    }
+
     /// Takes the handle apart, so that an adapter can see whether it was the last one.
     pub fn into_storage(self) -> Rc<dyn Storage> {
         self.storage

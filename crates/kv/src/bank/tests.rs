@@ -3,7 +3,7 @@
 use super::{Bank, BankRows, Scope, Share};
 use crate::{
     Blueprint, Kind, LayerShape,
-    ragged::{Kit, Layer, RaggedRow, View},
+    ragged::{Kit, Layer, RaggedRow, Runs, View},
     rows::{Part, Rows},
 };
 use std::{
@@ -81,7 +81,7 @@ impl Bank for Frail {
     }
 
     fn view(&self, share: &Share) -> Result<View> {
-        View::over(self.scope.coders()?, &[], (share.step.position, Vec::new()))
+        View::over(self.scope.coders()?, &[], (share.step.position, Runs::new()))
     }
 
     fn settle(&mut self, slot: Slot, _: usize) {

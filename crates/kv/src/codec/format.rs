@@ -1,5 +1,6 @@
 //! How keys or values are stored, as a value: what there is to store, and how many bytes it takes.
 
+use smallvec::{SmallVec, smallvec};
 use std::fmt;
 use tandem_contracts::tensor::{Affine, Dtype, Error, ErrorKind, Result, turbo};
 
@@ -50,6 +51,9 @@ impl Field {
         self.dtype.size() * self.extent
     }
 }
+
+/// The tensors that a format makes.
+pub type Fields = SmallVec<[Field; 3]>;
 
 impl Format {
     /// Checks that the format exists and takes heads of `width` elements.
@@ -102,22 +106,22 @@ impl Format {
     ///
     /// # Errors
     /// As [`Format::check`].
-    pub fn fields(self, width: usize) -> Result<Vec<Field>> {
+    pub fn fields(self, width: usize) -> Result<Fields> {
         self.check(width)?;
         let field = |dtype, extent| Field { dtype, extent };
         let turbo_scales = field(Dtype::F16, width / turbo::GROUP);
         Ok(match self {
-            Self::Plain(dtype) => vec![field(dtype, width)],
+            Self::Plain(dtype) => smallvec![field(dtype, width)],
             Self::Affine { affine, dtype } => {
                 let scales = field(dtype, affine.groups(width));
-                vec![field(Dtype::U32, affine.words(width)), scales, scales]
+                smallvec![field(Dtype::U32, affine.words(width)), scales, scales]
             }
-            Self::TurboKeys { bits: 8 } => vec![field(Dtype::I8, width), turbo_scales, turbo_scales],
+            Self::TurboKeys { bits: 8 } => smallvec![field(Dtype::I8, width), turbo_scales, turbo_scales],
             Self::TurboKeys { bits } => {
-                vec![field(Dtype::U8, width * usize::from(bits) / 8), turbo_scales, turbo_scales]
+                smallvec![field(Dtype::U8, width * usize::from(bits) / 8), turbo_scales, turbo_scales]
             }
             Self::TurboValues { bits } => {
-                vec![field(Dtype::U8, width * usize::from(bits) / 8), turbo_scales]
+                smallvec![field(Dtype::U8, width * usize::from(bits) / 8), turbo_scales]
             }
         })
     }

@@ -27,7 +27,7 @@ mod plain;
 mod scheme;
 mod turbo;
 
-pub use format::{Field, Format};
+pub use format::{Field, Fields, Format};
 pub use held::Held;
 pub use scheme::Scheme;
 pub use turbo::levels;

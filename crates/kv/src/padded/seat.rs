@@ -1,5 +1,6 @@
 //! Where a row sits in planes that it shares.
 
+use crate::ragged::Runs;
 use std::ops::Range;
 use tandem_contracts::{
     model::Slot,
@@ -27,8 +28,8 @@ impl Seat {
     }
 
     /// Positions as runs of columns, ascending.
-    pub(super) fn runs(&self, positions: Range<usize>, columns: usize) -> Vec<Run> {
-        let mut runs = Vec::new();
+    pub(super) fn runs(&self, positions: Range<usize>, columns: usize) -> Runs {
+        let mut runs = Runs::new();
         let mut first = positions.start;
         while first < positions.end {
             let column = (first + self.shift) % columns;
@@ -89,8 +90,8 @@ mod tests {
     #[test]
     fn positions_go_round() {
         let seat = seat(2, 1, 7);
-        assert_eq!(seat.runs(4..8, 5), [run(2, 0, 4..8)]);
-        assert_eq!(seat.runs(2..6, 5), [run(2, 3, 2..4), run(2, 0, 4..6)]);
+        assert_eq!(seat.runs(4..8, 5)[..], [run(2, 0, 4..8)]);
+        assert_eq!(seat.runs(2..6, 5)[..], [run(2, 3, 2..4), run(2, 0, 4..6)]);
         assert_eq!(
             seat.writes(3..5, 5, 9),
             [KvWrite { tokens: 9..10, row: 2, column: 4 }, KvWrite { tokens: 10..11, row: 2, column: 0 }]

@@ -6,12 +6,12 @@
 use super::seat::Seat;
 use crate::{
     bank::{Bank, Scope, Share, carry, transfers},
-    ragged::{Layer, Store, View, lost},
+    ragged::{Layer, Runs, Store, View, lost},
 };
 use std::collections::BTreeSet;
 use tandem_contracts::{
     model::Slot,
-    tensor::{Error, ErrorKind, KvWrite, Result, Run, Tensor},
+    tensor::{Error, ErrorKind, KvWrite, Result, Tensor},
 };
 
 /// The bank behind padded rows.
@@ -41,7 +41,7 @@ struct Source<'a> {
     more: usize,
     planes: &'a [Tensor],
     /// Where the positions lie that the next step reads.
-    runs: Vec<Run>,
+    runs: Runs,
     oldest: usize,
 }
 
@@ -103,7 +103,7 @@ impl Sheet {
                     tokens,
                     more,
                     planes: own.store.planes()?,
-                    runs: if read.is_empty() { Vec::new() } else { own.place.runs(read.clone()) },
+                    runs: if read.is_empty() { Runs::new() } else { own.place.runs(read.clone()) },
                     oldest: read.start,
                 },
                 None => self.seated(self.seat(slot)?, more)?,

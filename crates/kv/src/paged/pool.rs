@@ -6,7 +6,7 @@
 use super::{Paging, ledger::Ledger};
 use crate::{
     bank::{Bank, Scope, Share, Transfer, transfers},
-    ragged::{Layer, Store, View, columns, lost},
+    ragged::{Layer, Runs, Store, View, columns, lost},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -57,8 +57,8 @@ struct Copy {
 
 impl Table {
     /// Positions as runs, ascending.
-    fn runs(&self, positions: Range<usize>, block: usize) -> Vec<Run> {
-        let mut runs = Vec::new();
+    fn runs(&self, positions: Range<usize>, block: usize) -> Runs {
+        let mut runs = Runs::new();
         let mut first = positions.start;
         while first < positions.end {
             let end = positions.end.min((first / block + 1) * block);
@@ -189,7 +189,7 @@ impl Pool {
                 continue;
             };
             let read = self.scope.read_by(table.tokens)?;
-            let runs = if read.is_empty() { Vec::new() } else { own.place.runs(read.clone()) };
+            let runs = if read.is_empty() { Runs::new() } else { own.place.runs(read.clone()) };
             for Transfer { from, to, count } in transfers(&runs, &table.runs(read, self.block())) {
                 let piece = columns(device, old, from.0, (from.1, count))?;
                 patches.push(Patch { piece, row: to.0, column: to.1 });

@@ -54,7 +54,7 @@ pub(crate) struct Coders {
 impl Coders {
     /// Fields of the keys, then of the values.
     pub(crate) fn fields(&self) -> Result<Vec<Field>> {
-        let mut fields = self.scheme.keys.fields(self.keys.width())?;
+        let mut fields = self.scheme.keys.fields(self.keys.width())?.into_vec();
         fields.extend(self.scheme.values.fields(self.values.width())?);
         Ok(fields)
     }

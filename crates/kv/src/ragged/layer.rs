@@ -6,6 +6,7 @@ use super::{
     place::Place,
     store::{Store, moved},
 };
+use smallvec::SmallVec;
 use std::ops::Range;
 use tandem_contracts::tensor::{KvWrite, Result, Run, Tensor};
 
@@ -110,7 +111,8 @@ impl Layer {
             let tokens = first + positions.start - step.position..first + positions.end - step.position;
             KvWrite { tokens, row, column }
         };
-        let writes: Vec<KvWrite> = self.place.runs(step.positions()).into_iter().map(write).collect();
+        let writes: SmallVec<[KvWrite; 2]> =
+            self.place.runs(step.positions()).into_iter().map(write).collect();
         self.store.append(kit.device(), fields, &writes)?;
         self.place.write(step.end());
         Ok(())

@@ -35,5 +35,5 @@ pub use view::View;
 
 pub(crate) use kit::{Coders, Layout, Source};
 pub(crate) use layer::{Layer, Stretch};
-pub(crate) use place::Place;
+pub(crate) use place::{Place, Runs};
 pub(crate) use store::{Store, columns, lost};

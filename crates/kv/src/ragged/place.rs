@@ -8,8 +8,12 @@
 //! part; positions from `oldest` on are intact, and those that are kept.
 
 use crate::Growth;
+use smallvec::SmallVec;
 use std::ops::Range;
 use tandem_contracts::tensor::Run;
+
+/// Runs of columns; those of a row that owns its planes need no memory of their own.
+pub(crate) type Runs = SmallVec<[Run; 2]>;
 
 /// The columns of one layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +91,8 @@ impl Place {
     }
 
     /// Positions as runs of columns, ascending.
-    pub(crate) fn runs(&self, positions: Range<usize>) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub(crate) fn runs(&self, positions: Range<usize>) -> Runs {
+        let mut runs = Runs::new();
         let mut first = positions.start;
         while first < positions.end {
             let column = self.column(first);
@@ -112,9 +116,11 @@ impl Place {
     }
 
     /// Runs of all that the query at `position` reads before it, and of the `tokens` tokens there.
-    pub(crate) fn sight(&self, position: usize, tokens: usize) -> Vec<Run> {
+    pub(crate) fn sight(&self, position: usize, tokens: usize) -> Runs {
         let [kept, read] = self.reads(position);
-        [self.runs(kept), self.runs(read.start..position + tokens)].concat()
+        let mut runs = self.runs(kept);
+        runs.extend(self.runs(read.start..position + tokens));
+        runs
     }
 
     /// What has to move so that what the query at `position` reads, which lies `from` there, lies here.
@@ -159,8 +165,8 @@ mod tests {
         let place = Place { capacity: 8, ..Place::new(Some(6)) };
         assert_eq!(place.read_by(3), 0..3);
         assert_eq!(place.read_by(6), 1..6);
-        assert_eq!(place.runs(5..11), [run(5, 5..8), run(0, 8..11)]);
-        assert_eq!(place.runs(16..16), []);
+        assert_eq!(place.runs(5..11)[..], [run(5, 5..8), run(0, 8..11)]);
+        assert!(place.runs(16..16).is_empty());
         // The query at 11 reads 6 to 10.
         assert_eq!(place.spread(11), [Move { from: 0, to: 6, count: 2 }, Move { from: 2, to: 0, count: 3 }]);
     }
@@ -172,8 +178,8 @@ mod tests {
         assert_eq!(place.reads(4), [0..0, 0..4]);
         assert_eq!(place.reads(5), [0..2, 3..5]);
         assert_eq!(place.reads(11), [0..2, 9..11]);
-        assert_eq!(place.runs(0..7), [run(0, 0..7)]);
-        assert_eq!(place.sight(11, 2), [run(0, 0..2), run(4, 9..12), run(2, 12..13)]);
+        assert_eq!(place.runs(0..7)[..], [run(0, 0..7)]);
+        assert_eq!(place.sight(11, 2)[..], [run(0, 0..2), run(4, 9..12), run(2, 12..13)]);
         place.write(7);
         assert_eq!(place.floor(), 0);
         place.write(9);
@@ -204,7 +210,7 @@ mod tests {
     #[test]
     fn columns_of_a_whole_row_are_positions() {
         let place = Place::new(None).room(growth(4), 0, 5).room(growth(4), 5, 6);
-        assert_eq!((place.capacity(), place.runs(0..11)), (12, vec![run(0, 0..11)]));
+        assert_eq!((place.capacity(), &place.runs(0..11)[..]), (12, &[run(0, 0..11)][..]));
         assert_eq!(place.room(growth(4), 2, 1), place, "a whole row never shrinks");
         assert_eq!(place.floor(), 0);
     }

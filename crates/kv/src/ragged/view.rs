@@ -6,16 +6,17 @@
 use super::{
     kit::Coders,
     layer::{Layer, Stretch},
+    place::Runs,
 };
 use crate::codec::Held;
 use std::ops::Range;
-use tandem_contracts::tensor::{Error, ErrorKind, Result, RowSpan, Run, Tensor};
+use tandem_contracts::tensor::{Error, ErrorKind, Result, RowSpan, Tensor};
 
 /// Keys and values, where their positions lie, and where the queries stand.
 #[derive(Clone, Debug)]
 pub struct View {
     position: usize,
-    runs: Vec<Run>,
+    runs: Runs,
     keys: Held,
     values: Held,
 }
@@ -28,11 +29,7 @@ impl View {
     }
 
     /// Of runs of planes `[rows, heads, columns, extent]`, for queries from `position` on.
-    pub(crate) fn over(
-        coders: &Coders,
-        planes: &[Tensor],
-        (position, runs): (usize, Vec<Run>),
-    ) -> Result<Self> {
+    pub(crate) fn over(coders: &Coders, planes: &[Tensor], (position, runs): (usize, Runs)) -> Result<Self> {
         if runs.is_empty() {
             return Err(Error::new(ErrorKind::State, "view", "nothing is held"));
         }

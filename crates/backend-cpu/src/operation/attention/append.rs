@@ -5,42 +5,42 @@ use crate::memory::Element;
 use crate::number::{with_real, with_size};
 use crate::operation::copy::Cast;
 use crate::simd::dispatch;
-use crate::value::{Draft, Value};
+use crate::value::{Open, Value};
 use tandem_contracts::tensor::{KvWrite, Result, Tensor, shape};
 
 pub(crate) fn append(
     device: &CpuDevice,
-    plane: Tensor,
+    mut plane: Tensor,
     tokens: &Tensor,
     writes: &[KvWrite],
 ) -> Result<Tensor> {
     device.own("kv_append", &[&plane, tokens])?;
     shape::kv_append(&plane, tokens, writes)?;
     let source = device.value("kv_append", tokens)?;
-    let mut draft = device.take_writable("kv_append", plane)?;
-    if source.dtype == draft.dtype {
-        with_size!(source.dtype, T => rows(source, &mut draft, writes, |from: &[T], to| to.copy_from_slice(from)));
+    let open = device.open("kv_append", &mut plane)?;
+    if source.dtype == open.dtype {
+        with_size!(source.dtype, T => rows(source, open, writes, |from: &[T], to| to.copy_from_slice(from)));
     } else {
         let isa = device.pool.isa();
-        with_real!(source.dtype, A => with_real!(draft.dtype, B => {
-            rows(source, &mut draft, writes, |from: &[A], to: &mut [B]| dispatch(isa, Cast { from, to }));
+        with_real!(source.dtype, A => with_real!(open.dtype, B => {
+            rows(source, open, writes, |from: &[A], to: &mut [B]| dispatch(isa, Cast { from, to }));
         }));
     }
-    Ok(device.finish(draft))
+    Ok(plane)
 }
 
 /// Calls `copy` with pieces of the tokens' vectors and their places in the plane: whole vectors where both lie
 /// in one piece, else one element at a time.
 fn rows<A: Element, B: Element>(
     source: &Value,
-    draft: &mut Draft,
+    mut plane: Open<'_>,
     writes: &[KvWrite],
     copy: impl Fn(&[A], &mut [B]),
 ) {
-    let steps: [usize; 4] = std::array::from_fn(|axis| draft.layout.strides()[axis]);
+    let steps: [usize; 4] = std::array::from_fn(|axis| plane.layout.strides()[axis]);
     let from_steps: [usize; 3] = std::array::from_fn(|axis| source.layout.strides()[axis]);
     let [heads, width] = [source.layout.shape()[1], source.layout.shape()[2]];
-    let (from, to) = (source.read::<A>(), draft.write::<B>());
+    let (from, to) = (source.read::<A>(), plane.write::<B>());
     let piece = if (from_steps[2], steps[3]) == (1, 1) { width.max(1) } else { 1 };
     for write in writes {
         for (i, token) in write.tokens.clone().enumerate() {

@@ -3,7 +3,7 @@
 
 use crate::device::{CpuDevice, no_memory};
 use crate::memory::Block;
-use crate::number::with_real;
+use crate::number::{Real, with_real};
 use crate::operation::row::widen;
 use crate::pool::Disjoint;
 use crate::simd::{Digits, Kernel, LANES, LINE, MOST, Simd, dispatch};
@@ -38,18 +38,14 @@ impl Queries {
         let mut block = device.memory.take(bytes).map_err(|error| no_memory("attend", error))?;
         let strides = source.layout.strides();
         let cells = Disjoint::new(block.of_mut::<f32>());
+        let isa = device.pool.isa();
         with_real!(source.dtype, T => {
             let from = source.read::<T>();
             device.spread(tokens * heads, padded, |range| {
-                for vector in range {
-                    // SAFETY: vectors do not overlap, and each belongs to one part.
-                    let to = unsafe { cells.range(vector * padded..(vector + 1) * padded) };
-                    let start = vector / heads * strides[0] + vector % heads * strides[1];
-                    let (to, rest) = to.split_at_mut(width);
-                    widen(&from[start..], strides[2], to);
-                    to.iter_mut().for_each(|to| *to *= scale);
-                    rest.fill(0.0);
-                }
+                // SAFETY: vectors do not overlap, and each belongs to one part.
+                let to = unsafe { cells.range(range.start * padded..range.end * padded) };
+                let starts = range.map(|vector| vector / heads * strides[0] + vector % heads * strides[1]);
+                dispatch(isa, Scale { from, starts, step: strides[2], width, scale, to });
             });
         });
         Ok(Self { block, heads, padded, numbers: None })
@@ -98,6 +94,46 @@ impl Queries {
     #[inline]
     pub(super) fn vector(&self, token: usize, head: usize) -> &[f32] {
         &self.block.of()[(token * self.heads + head) * self.padded..][..self.padded]
+    }
+}
+
+/// Makes scaled vectors of queries.
+struct Scale<'a, T, I> {
+    from: &'a [T],
+    /// Where each begins.
+    starts: I,
+    step: usize,
+    width: usize,
+    scale: f32,
+    to: &'a mut [f32],
+}
+
+impl<T: Real, I: Iterator<Item = usize>> Kernel for Scale<'_, T, I> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { from, starts, step, width, scale, to } = self;
+        let padded = width.next_multiple_of(LANES).max(1);
+        let scale = simd.splat(scale);
+        for (start, to) in starts.zip(to.chunks_exact_mut(padded)) {
+            let (vectors, rest) = match step {
+                1 => from[start..start + width].as_chunks::<LANES>(),
+                _ => (&[][..], &[][..]),
+            };
+            if step != 1 {
+                widen(&from[start..], step, &mut to[..width]);
+            }
+            for (i, to) in to.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                let x = match vectors.get(i) {
+                    Some(vector) => T::load(simd, vector),
+                    None if step == 1 => T::load_part(simd, rest),
+                    None => simd.load(to),
+                };
+                simd.store(to, simd.mul(x, scale));
+            }
+            to[width..].fill(0.0);
+        }
     }
 }
 

@@ -56,19 +56,15 @@ impl<T: Real> Kernel for Tokens<'_, T> {
         for (index, to) in self.to.iter_mut().enumerate() {
             let token = &self.from[index * self.width..(index + 1) * self.width];
             let (vectors, rest) = token.as_chunks::<LANES>();
-            let mut all = rest.is_empty() || is_finite(simd, T::load_part(simd, rest));
+            // An infinity times 0 is NaN, and NaN stays.
+            let zero = simd.splat(0.0);
+            let mut strange = simd.mul(T::load_part(simd, rest), zero);
             for vector in vectors {
-                all &= is_finite(simd, T::load(simd, vector));
+                strange = simd.fma(T::load(simd, vector), zero, strange);
             }
-            if !all {
+            if simd.any(simd.is_nan(strange)) {
                 *to = Truth::from(false);
             }
         }
     }
-}
-
-/// An infinity less itself is NaN.
-#[inline(always)]
-fn is_finite<S: Simd>(simd: S, x: S::Lanes) -> bool {
-    !simd.any(simd.is_nan(simd.sub(x, x)))
 }

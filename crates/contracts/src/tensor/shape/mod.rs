@@ -87,3 +87,28 @@ pub(super) fn require_shape(
     }
     Err(Error::shape(operation, format!("{what} must be {needed:?}, got: {got:?}")))
 }
+
+/// That a shape is another one but for its last axis.
+pub(super) fn require_extent(
+    operation: &'static str,
+    what: &str,
+    got: &[usize],
+    (like, extent): (&[usize], usize),
+) -> Result<()> {
+    if let ([got @ .., last], [like @ .., _]) = (got, like)
+        && got == like
+        && *last == extent
+    {
+        return Ok(());
+    }
+    require_shape(operation, what, got, &with_last(like, extent))
+}
+
+/// A shape with another last axis.
+pub(super) fn with_last(shape: &[usize], extent: usize) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    if let Some(last) = shape.last_mut() {
+        *last = extent;
+    }
+    shape
+}

@@ -142,23 +142,21 @@ pub fn attend(q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<[usi
 }
 
 fn plane(operation: &'static str, plane: &Plane<'_>, heads: usize) -> Result<[usize; 4]> {
-    let shape = match plane {
+    let (plane, width) = match plane {
         Plane::Plain(plane) => {
             require_float(operation, plane.dtype())?;
-            plane.shape().to_vec()
+            (*plane, None)
         }
-        Plane::Affine(plane) => super::dequantize(plane)?,
-        Plane::TurboKeys(plane) => super::turbo_keys(operation, plane)?,
-        Plane::TurboValues(plane) => super::turbo_values(operation, plane)?,
+        Plane::Affine(plane) => (&plane.scales, Some(super::affine(plane)?)),
+        Plane::TurboKeys(plane) => (&plane.scales, Some(super::turbo_keys(operation, plane)?)),
+        Plane::TurboValues(plane) => (&plane.scales, Some(super::turbo_values(operation, plane)?)),
     };
-    require_rank(operation, &shape, 4)?;
-    if shape[1] == 0 || !heads.is_multiple_of(shape[1]) {
-        return Err(Error::shape(
-            operation,
-            format!("{heads} query heads do not share key heads: {}", shape[1]),
-        ));
+    require_rank(operation, plane.shape(), 4)?;
+    let [rows, shared, columns, extent] = [0, 1, 2, 3].map(|i| plane.shape()[i]);
+    if shared == 0 || !heads.is_multiple_of(shared) {
+        return Err(Error::shape(operation, format!("{heads} query heads do not share key heads: {shared}")));
     }
-    Ok([0, 1, 2, 3].map(|i| shape[i]))
+    Ok([rows, shared, columns, width.unwrap_or(extent)])
 }
 
 fn runs(row: &RowSpan<'_>, [rows, _, columns, _]: [usize; 4]) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Rules of products, quantisation and prepared weights.
 
 use super::{
-    broadcast, elements, last, require_dtype, require_float, require_rank, require_same_dtype, require_shape,
+    broadcast, elements, last, require_dtype, require_extent, require_float, require_rank,
+    require_same_dtype, require_shape, with_last,
 };
 use crate::tensor::{
     Affine, Dtype, Error, ErrorKind, Linear, Precision, Quantized, Result, Tensor, Traits, Weight,
@@ -37,13 +38,7 @@ pub fn quantize(x: &Tensor, format: Affine) -> Result<(Vec<usize>, Vec<usize>)> 
     require_float("quantize", x.dtype())?;
     let width = last("quantize", x.shape())?;
     affine_width("quantize", width, format)?;
-    let with = |last: usize| {
-        let mut shape = x.shape().to_vec();
-        shape.pop();
-        shape.push(last);
-        shape
-    };
-    Ok((with(format.words(width)), with(format.groups(width))))
+    Ok((with_last(x.shape(), format.words(width)), with_last(x.shape(), format.groups(width))))
 }
 
 /// Shape of the values behind affine codes.
@@ -51,24 +46,23 @@ pub fn quantize(x: &Tensor, format: Affine) -> Result<(Vec<usize>, Vec<usize>)> 
 /// # Errors
 /// Planes whose dtypes or shapes do not agree with each other and the format.
 pub fn dequantize(q: &Quantized) -> Result<Vec<usize>> {
+    Ok(with_last(q.scales.shape(), affine(q)?))
+}
+
+/// The last axis of the values behind affine codes; the others are those of the scales.
+pub(super) fn affine(q: &Quantized) -> Result<usize> {
     require_dtype("dequantize", &q.codes, Dtype::U32)?;
     require_float("dequantize", q.scales.dtype())?;
     require_same_dtype("dequantize", &q.scales, &q.biases)?;
     require_shape("dequantize", "biases", q.biases.shape(), q.scales.shape())?;
-    let mut shape = q.scales.shape().to_vec();
-    let groups = last("dequantize", &shape)?;
+    let groups = last("dequantize", q.scales.shape())?;
     let width = groups
         .checked_mul(q.format.group as usize)
         .ok_or_else(|| Error::shape("dequantize", format!("too many groups: {groups}")))?;
     affine_width("dequantize", width, q.format)?;
-    if let Some(end) = shape.last_mut() {
-        *end = q.format.words(width);
-    }
-    require_shape("dequantize", "codes", q.codes.shape(), &shape)?;
-    if let Some(end) = shape.last_mut() {
-        *end = width;
-    }
-    Ok(shape)
+    let words = q.format.words(width);
+    require_extent("dequantize", "codes", q.codes.shape(), (q.scales.shape(), words))?;
+    Ok(width)
 }
 
 fn affine_width(operation: &'static str, width: usize, format: Affine) -> Result<()> {

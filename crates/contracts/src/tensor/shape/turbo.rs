@@ -1,6 +1,6 @@
 //! Rules of TurboQuant's codes and of what makes them.
 
-use super::{last, require_dtype, require_float, require_shape};
+use super::{last, require_dtype, require_extent, require_float, require_shape, with_last};
 use crate::tensor::turbo::GROUP;
 use crate::tensor::{Dtype, Error, ErrorKind, Result, Tensor, TurboBook, TurboKeys, TurboValues};
 
@@ -48,7 +48,7 @@ pub fn encode_turbo_keys(x: &Tensor, bits: u8) -> Result<[Vec<usize>; 2]> {
     require_float("encode_turbo_keys", x.dtype())?;
     bits_are("encode_turbo_keys", bits, &[2, 4, 5, 8])?;
     let width = grouped("encode_turbo_keys", last("encode_turbo_keys", x.shape())?)?;
-    Ok([coded(x, width * usize::from(bits) / 8), coded(x, width / GROUP)])
+    Ok([with_last(x.shape(), width * usize::from(bits) / 8), with_last(x.shape(), width / GROUP)])
 }
 
 /// Shapes of codes and of scales for values `[.., width]`.
@@ -64,14 +64,14 @@ pub fn encode_turbo_values(x: &Tensor, book: &TurboBook) -> Result<[Vec<usize>; 
             format!("heads are {width} wide, got: {:?}", x.shape()),
         ));
     }
-    Ok([coded(x, width * usize::from(book.bits) / 8), coded(x, width / GROUP)])
+    Ok([with_last(x.shape(), width * usize::from(book.bits) / 8), with_last(x.shape(), width / GROUP)])
 }
 
-/// Shape of the values behind keys: `[.., width]`.
+/// Width of the values behind keys, whose other axes are those of the scales.
 ///
 /// # Errors
 /// Planes that do not fit each other.
-pub fn turbo_keys(operation: &'static str, keys: &TurboKeys) -> Result<Vec<usize>> {
+pub fn turbo_keys(operation: &'static str, keys: &TurboKeys) -> Result<usize> {
     bits_are(operation, keys.bits, &[2, 4, 5, 8])?;
     require_dtype(operation, &keys.codes, if keys.bits == 8 { Dtype::I8 } else { Dtype::U8 })?;
     require_dtype(operation, &keys.zeros, Dtype::F16)?;
@@ -79,18 +79,18 @@ pub fn turbo_keys(operation: &'static str, keys: &TurboKeys) -> Result<Vec<usize
     planes(operation, &keys.codes, &keys.scales, keys.bits)
 }
 
-/// Shape of values: `[.., width]`.
+/// Width of values, whose other axes are those of the scales.
 ///
 /// # Errors
 /// Planes that do not fit each other or their book.
-pub fn turbo_values(operation: &'static str, values: &TurboValues) -> Result<Vec<usize>> {
+pub fn turbo_values(operation: &'static str, values: &TurboValues) -> Result<usize> {
     let width = turbo_book(operation, &values.book)?;
     require_dtype(operation, &values.codes, Dtype::U8)?;
-    let shape = planes(operation, &values.codes, &values.scales, values.book.bits)?;
-    if shape.last() == Some(&width) {
-        return Ok(shape);
+    let held = planes(operation, &values.codes, &values.scales, values.book.bits)?;
+    if held == width {
+        return Ok(width);
     }
-    Err(Error::shape(operation, format!("the book is for heads of {width}, got: {shape:?}")))
+    Err(Error::shape(operation, format!("the book is for heads of {width}, got: {held}")))
 }
 
 fn turbo_book(operation: &'static str, book: &TurboBook) -> Result<usize> {
@@ -110,20 +110,12 @@ fn turbo_book(operation: &'static str, book: &TurboBook) -> Result<usize> {
     Err(Error::shape(operation, format!("takes powers of two, got width: {width}")))
 }
 
-fn planes(operation: &'static str, codes: &Tensor, scales: &Tensor, bits: u8) -> Result<Vec<usize>> {
+fn planes(operation: &'static str, codes: &Tensor, scales: &Tensor, bits: u8) -> Result<usize> {
     require_dtype(operation, scales, Dtype::F16)?;
     let width = last(operation, scales.shape())?.saturating_mul(GROUP);
-    require_shape(operation, "codes", codes.shape(), &coded(scales, width / 8 * usize::from(bits)))?;
-    Ok(coded(scales, width))
-}
-
-/// The shape of `x` with another last axis.
-fn coded(x: &Tensor, extent: usize) -> Vec<usize> {
-    let mut shape = x.shape().to_vec();
-    if let Some(last) = shape.last_mut() {
-        *last = extent;
-    }
-    shape
+    let bytes = width / 8 * usize::from(bits);
+    require_extent(operation, "codes", codes.shape(), (scales.shape(), bytes))?;
+    Ok(width)
 }
 
 fn grouped(operation: &'static str, width: usize) -> Result<usize> {
