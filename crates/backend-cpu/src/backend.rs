@@ -7,9 +7,9 @@ use crate::operation::{
 };
 use std::ops::Range;
 use tandem_contracts::tensor::{
-    Activation, Affine, Attend, Backend, Binary, Convolution, Device, DeviceId, Dtype, KvWrite, Linear,
-    Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
-    Traits, TurboBook, TurboKeys, TurboValues, Unary, Weight,
+    Activation, Affine, Attend, Backend, Binary, Convolution, Device, DeviceId, Dtype, KvAppend, KvWrite,
+    Linear, Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan,
+    Tensor, Traits, TurboBook, TurboKeys, TurboValues, Unary, Weight,
 };
 
 impl Backend for CpuDevice {
@@ -212,6 +212,10 @@ impl Backend for CpuDevice {
 
     fn kv_append(&self, plane: Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<Tensor> {
         append::append(self, plane, tokens, writes)
+    }
+
+    fn kv_append_each(&self, appends: &mut [KvAppend<'_>]) -> Result<()> {
+        append::each(self, appends)
     }
 
     fn attend(&self, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<Tensor> {

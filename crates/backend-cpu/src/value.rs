@@ -61,6 +61,12 @@ pub(crate) struct Open<'a> {
 impl Open<'_> {
     /// The buffer from the value's first element on; strides count from there.
     #[inline]
+    pub(crate) fn read<T: Element>(&self) -> &[T] {
+        &self.block.of()[self.layout.offset()..]
+    }
+
+    /// The buffer from the value's first element on; strides count from there.
+    #[inline]
     pub(crate) fn write<T: Element>(&mut self) -> &mut [T] {
         &mut self.block.of_mut()[self.layout.offset()..]
     }

@@ -8,12 +8,13 @@ use super::{
     span::{Cache, Call, Row, run, spans},
     tolerance::{roundings, unit},
 };
-use crate::tensor::{Affine, Attend, Device, Dtype, KvWrite, fused};
+use crate::tensor::{Affine, Attend, Device, Dtype, KvAppend, KvWrite, fused};
 
 behaviours!("attention":
     kv_append_writes_rows_at_their_columns,
     kv_append_casts_to_the_plane,
     kv_append_is_its_body,
+    appends_to_planes_together_are_those_to_each,
     causal_attention_of_one_row,
     heads_share_keys,
     values_of_another_width_and_dtype,
@@ -108,6 +109,26 @@ pub fn kv_append_is_its_body(device: &Device) -> Outcome {
         same_bits(format!("{given:?} into {held:?}"), device, &own, &body)?;
     }
     Ok(())
+}
+
+/// Planes and tokens of any dtypes in one call, one of them with an older handle, which sees nothing.
+pub fn appends_to_planes_together_are_those_to_each(device: &Device) -> Outcome {
+    let hosts: Vec<(Host, Host)> = pairs()
+        .map(|(held, given)| (Host::sample(held, &[3, 2, 5, 20], 259), Host::sample(given, &[6, 2, 20], 260)))
+        .collect();
+    let mut operands = Vec::new();
+    for (plane, tokens) in &hosts {
+        operands.push((plane.upload(device)?, tokens.upload(device)?));
+    }
+    let (writes, older) = (writes(), operands[0].0.clone());
+    let appends = operands.iter_mut().map(|(plane, tokens)| KvAppend { plane, tokens, writes: &writes });
+    let mut appends: Vec<_> = appends.collect();
+    device.kv_append_each(&mut appends)?;
+    for ((plane, _), (result, tokens)) in hosts.iter().zip(&operands) {
+        let expected = device.kv_append(plane.upload(device)?, tokens, &writes)?;
+        same_bits(format!("{:?} into {:?}", tokens.dtype(), plane.dtype), device, result, &expected)?;
+    }
+    same("the older handle", device, &older, &hosts[0].0)
 }
 
 /// A whole prompt, its tail and a single last token, in every dtype of queries.

@@ -5,7 +5,9 @@ use super::{
     expect::{holds, same},
     host::Host,
 };
-use crate::tensor::{Binary, Device, Dtype, KvWrite, Precision, Result, Rope, Tensor, Unary, Weight};
+use crate::tensor::{
+    Binary, Device, Dtype, KvAppend, KvWrite, Precision, Result, Rope, Tensor, Unary, Weight,
+};
 
 behaviours!("memory":
     operations_by_value_keep_older_handles,
@@ -199,7 +201,7 @@ const PLANE_BYTES: usize = 2 * 4 * 256 * 32 * 4;
 const TOKEN_BYTES: usize = 4 * 32 * 4;
 const APPENDS: usize = 100;
 
-/// 100 appends through last handles, each evaluated: no copy of the plane lives beside it, and what is handed out
+/// 100 appends through last handles, alone or with others, each evaluated: no copy of the plane lives beside it, and what is handed out
 /// is a small multiple of what is written.
 pub fn appends_reuse_the_last_handle(device: &Device) -> Outcome {
     let mut plane = Host::build(Dtype::F32, &PLANE, |_| 0.0).upload(device)?;
@@ -211,7 +213,13 @@ pub fn appends_reuse_the_last_handle(device: &Device) -> Outcome {
     device.reset_peak();
     let before = device.memory();
     for column in 0..APPENDS {
-        plane = device.kv_append(plane, &uploaded, &[KvWrite { tokens: 0..1, row: 1, column }])?;
+        let writes = [KvWrite { tokens: 0..1, row: 1, column }];
+        if column % 2 == 0 {
+            plane = device.kv_append(plane, &uploaded, &writes)?;
+        } else {
+            let append = KvAppend { plane: &mut plane, tokens: &uploaded, writes: &writes };
+            device.kv_append_each(&mut [append])?;
+        }
         device.eval(&[&plane])?;
     }
     let after = device.memory();

@@ -167,6 +167,17 @@ pub struct KvWrite {
     pub column: usize,
 }
 
+/// One plane of those that are appended to together.
+#[derive(Debug)]
+pub struct KvAppend<'a> {
+    /// The plane, and after the append the handle of what it became.
+    pub plane: &'a mut Tensor,
+    /// Packed tokens `[tokens, heads, width]`.
+    pub tokens: &'a Tensor,
+    /// Where they go.
+    pub writes: &'a [KvWrite],
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,9 @@
 //! The port itself.
 
 use super::{
-    Activation, Affine, Attend, Binary, Convolution, Device, DeviceId, Dtype, Element, KvWrite, Linear,
-    Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
-    Traits, TurboBook, TurboKeys, TurboValues, Unary, Weight, fused,
+    Activation, Affine, Attend, Binary, Convolution, Device, DeviceId, Dtype, Element, KvAppend, KvWrite,
+    Linear, Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan,
+    Tensor, Traits, TurboBook, TurboKeys, TurboValues, Unary, Weight, fused,
 };
 use std::{fmt, ops::Range};
 
@@ -214,6 +214,12 @@ pub trait Backend: fmt::Debug {
     /// Writes rows' new tokens into a plane, which may hold floats of another dtype; see [`fused::kv_append`].
     fn kv_append(&self, plane: Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<Tensor> {
         fused::kv_append(&self.device(), plane, tokens, writes)
+    }
+
+    /// Appends to each of some planes as [`Backend::kv_append`] does, in place where the handle is the last one. Operands that
+    /// do not fit change no plane; after another error each is as it was, or appended to. See [`fused::kv_append_each`].
+    fn kv_append_each(&self, appends: &mut [KvAppend<'_>]) -> Result<()> {
+        fused::kv_append_each(&self.device(), appends)
     }
 
     /// Attention of packed queries over their rows; see [`super::attention`] and [`fused::attend`].

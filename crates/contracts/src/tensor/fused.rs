@@ -13,8 +13,8 @@ pub use turbo::{
 };
 
 use super::{
-    Activation, Attend, Binary, Device, Dtype, Error, KvWrite, Plane, Quantized, Result, RowSpan, Scalar,
-    Tensor, TurboKeys, TurboValues, Unary, shape,
+    Activation, Attend, Binary, Device, Dtype, Error, KvAppend, KvWrite, Plane, Quantized, Result, RowSpan,
+    Scalar, Tensor, TurboKeys, TurboValues, Unary, shape,
 };
 use std::ops::Range;
 
@@ -32,6 +32,24 @@ pub fn kv_append(device: &Device, plane: Tensor, tokens: &Tensor, writes: &[KvWr
         let own = if own.dtype() == plane.dtype() { own } else { device.cast(&own, plane.dtype())? };
         device.slice_update(plane, &own, &[write.row, 0, write.column, 0])
     })
+}
+
+/// Appends to one plane after the other, when all that is given has been found to fit.
+///
+/// # Errors
+/// As [`shape::kv_append`], a foreign operand, or the device's own.
+pub fn kv_append_each(device: &Device, appends: &mut [KvAppend<'_>]) -> Result<()> {
+    for KvAppend { plane, tokens, writes } in &*appends {
+        if [&**plane, tokens].iter().any(|x| x.storage().device() != device.id()) {
+            return Err(Error::foreign("kv_append"));
+        }
+        shape::kv_append(plane, tokens, writes)?;
+    }
+    for KvAppend { plane, tokens, writes } in appends {
+        // The older handle goes before a device that defers comes to the append.
+        **plane = device.kv_append(plane.clone(), tokens, writes)?;
+    }
+    Ok(())
 }
 
 /// `activation(gate) * up`.

@@ -41,7 +41,7 @@ pub mod recurrence;
 pub mod shape;
 pub mod turbo;
 
-pub use attention::{Attend, KvWrite, Plane, RowSpan, Run};
+pub use attention::{Attend, KvAppend, KvWrite, Plane, RowSpan, Run};
 pub use backend::Backend;
 pub use dtype::{Dtype, Element};
 pub use error::{Error, ErrorKind, Result};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: joining, leaving and reordering move rows, never what they hold.
 
-use super::{Kit, Packed, RaggedRow, View, recur};
+use super::{Kit, Packed, RaggedRow, View, recur, row::append};
 use crate::{
     recurrence::Recurrence,
     rows::{Part, Rows},
@@ -43,16 +43,26 @@ impl RaggedRows {
         self.rows.get_mut(&slot).ok_or_else(|| missing(slot))
     }
 
-    /// Appends to the rows that keep the layer themselves.
+    /// Appends to the rows that keep the layer themselves, all at once.
     pub(crate) fn append_kept(&mut self, packed: &mut Packed<'_>) -> Result<()> {
-        let rows = &mut self.rows;
-        self.step.iter().try_for_each(|part| {
-            let row = rows.get_mut(&part.slot).ok_or_else(|| missing(part.slot))?;
-            match row.layer(packed.layer()) {
-                Some(_) => row.append(packed, part.tokens.clone()),
-                None => Ok(()),
+        let mut parts: Vec<&Part> = Vec::with_capacity(self.step.len());
+        for part in &self.step {
+            let row = self.rows.get(&part.slot).ok_or_else(|| missing(part.slot))?;
+            if row.layer(packed.layer()).is_some() {
+                row.encode(packed, &part.tokens)?;
+                parts.push(part);
             }
-        })
+        }
+        // Rows lie by slot.
+        parts.sort_unstable_by_key(|part| part.slot);
+        let mut parts = parts.into_iter().peekable();
+        let mut entries = Vec::with_capacity(parts.len());
+        for (slot, row) in &mut self.rows {
+            if let Some(part) = parts.next_if(|part| part.slot == *slot) {
+                entries.extend(row.entry(packed, &part.tokens)?);
+            }
+        }
+        append(self.kit.device(), entries)
     }
 
     /// Notes whether a layer's tokens, which its rows have now, are finite.

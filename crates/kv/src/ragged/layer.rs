@@ -98,24 +98,13 @@ impl Layer {
         Ok((fields, Some(sound)))
     }
 
-    /// Writes a step's fields, packed `[tokens, heads, extent]`, of which those in `range` are the row's.
-    pub(super) fn append(
-        &mut self,
-        kit: &Kit,
-        fields: &[Tensor],
-        range: &Range<usize>,
-        step: Stretch,
-    ) -> Result<()> {
-        let first = range.start;
+    /// Where a step's tokens go, which begin at `first` of the packed ones.
+    pub(super) fn writes(&self, first: usize, step: Stretch) -> SmallVec<[KvWrite; 2]> {
         let write = |Run { row, column, positions }: Run| {
             let tokens = first + positions.start - step.position..first + positions.end - step.position;
             KvWrite { tokens, row, column }
         };
-        let writes: SmallVec<[KvWrite; 2]> =
-            self.place.runs(step.positions()).into_iter().map(write).collect();
-        self.store.append(kit.device(), fields, &writes)?;
-        self.place.write(step.end());
-        Ok(())
+        self.place.runs(step.positions()).into_iter().map(write).collect()
     }
 }
 

@@ -57,6 +57,12 @@ impl<'a> Packed<'a> {
         Ok(&made.fields)
     }
 
+    /// What was made by this scheme; nothing if nothing was.
+    pub(super) fn fields(&self, coders: &Coders) -> &[Tensor] {
+        let made = self.made.iter().find(|made| made.coders.scheme == coders.scheme);
+        made.map_or(&[], |made| &made.fields)
+    }
+
     /// Whether each packed token is finite, as it was stored, and was so in the layers before: booleans `[tokens]`. What is
     /// said of a token that is no row's means nothing. None where nothing was stored in any layer.
     ///

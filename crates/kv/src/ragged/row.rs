@@ -2,8 +2,8 @@
 //!
 //! Invariants: a step is `begin`, one `append` for each layer that keeps keys or one [`recur`](super::recur) for each that
 //! carries a state, in order, and `commit`, which keeps all of its tokens or the first ones (a round of speculation is a
-//! step that is kept in part). The token count moves at `commit` alone. After a device failure during an append the row
-//! is unusable, says so in every later call, and has kept its count.
+//! step that is kept in part). The token count moves at `commit` alone. An append that fails,
+//! be it on the device, leaves what counts as it was: columns past it may be written, and the step can be given up.
 
 use super::{
     cell::{Cell, Replay},
@@ -14,10 +14,11 @@ use super::{
     view::View,
 };
 use crate::recurrence::State;
+use smallvec::SmallVec;
 use std::{any::Any, ops::Range, rc::Rc};
 use tandem_contracts::{
     model::RowState,
-    tensor::{Error, ErrorKind, Result, Tensor},
+    tensor::{Device, Error, ErrorKind, KvAppend, KvWrite, Result, Tensor},
 };
 
 /// What one sequence of tokens has left behind in the layers of a model.
@@ -165,11 +166,21 @@ impl RaggedRow {
     /// Appends the step's keys and values to the layer of `packed`: those at `range` of the packed tokens.
     ///
     /// # Errors
-    /// No step is open, it is another layer's turn, the range has another length, shapes or dtypes do not fit (the row
-    /// is as before then), or the device's own (the row is unusable then).
+    /// No step is open, it is another layer's turn, the range has another length, shapes or dtypes do not fit, or the
+    /// device's own; it is still the layer's turn then.
     pub fn append(&mut self, packed: &mut Packed<'_>, range: Range<usize>) -> Result<()> {
+        self.encode(packed, &range)?;
+        let kit = Rc::clone(&self.kit);
+        append(kit.device(), self.entry(packed, &range)?)
+    }
+
+    /// Has the step's keys and values of a layer encoded as the row stores them: those at `range` of the packed tokens.
+    ///
+    /// # Errors
+    /// As [`RaggedRow::append`]; nothing is written.
+    pub(super) fn encode(&self, packed: &mut Packed<'_>, range: &Range<usize>) -> Result<()> {
         let layout = self.kit.own(packed.layer())?;
-        let Pending { step, layers: turn } = self.check_turn("append", packed.layer())?;
+        let Pending { step, .. } = self.check_turn("append", packed.layer())?;
         if !packed.is_of(&self.kit) {
             return Err(Error::new(ErrorKind::State, "append", "the tokens are of another kit"));
         }
@@ -179,12 +190,24 @@ impl RaggedRow {
                 format!("the step has {} tokens, got: {range:?}", step.tokens),
             ));
         }
-        if let Some(Kept::Keys(layer)) = self.layers.get_mut(turn) {
-            let fields = packed.made(layout.coders(layer.encoded), [range.clone()])?;
-            layer.append(&self.kit, fields, &range, step)?;
+        match self.layer(packed.layer()) {
+            Some(layer) => packed.made(layout.coders(layer.encoded), [range.clone()]).map(drop),
+            None => Ok(()),
         }
-        self.pending = Some(Pending { step, layers: self.after(turn + 1) });
-        Ok(())
+    }
+
+    /// What an append changes of the row, once its tokens are encoded; nothing where the layer is kept elsewhere.
+    pub(super) fn entry<'a>(
+        &'a mut self,
+        packed: &'a Packed<'_>,
+        range: &Range<usize>,
+    ) -> Result<Option<Entry<'a>>> {
+        let (layout, next) = (self.kit.own(packed.layer())?, self.after(packed.layer() + 1));
+        let Some(pending) = &mut self.pending else { return Err(no_step()) };
+        let Some(Kept::Keys(layer)) = self.layers.get_mut(packed.layer()) else { return Ok(None) };
+        let fields = packed.fields(layout.coders(layer.encoded));
+        let writes = layer.writes(range.start, pending.step);
+        Ok(Some(Entry { layer, pending, next, fields, writes }))
     }
 
     /// The open step, in which it is `layer`'s turn.
@@ -391,6 +414,35 @@ impl RaggedRow {
         let shared = self.layers.iter().skip(layer).take_while(|layer| matches!(layer, Kept::Nothing));
         layer + shared.count()
     }
+}
+
+/// One row's part of an append.
+pub(super) struct Entry<'a> {
+    layer: &'a mut Layer,
+    pending: &'a mut Pending,
+    /// The layer whose turn comes then.
+    next: usize,
+    fields: &'a [Tensor],
+    writes: SmallVec<[KvWrite; 2]>,
+}
+
+/// Appends to one layer of some rows at once.
+///
+/// # Errors
+/// As [`RaggedRow::append`]; no row's turn has moved then.
+pub(super) fn append<'a>(device: &Device, entries: impl IntoIterator<Item = Entry<'a>>) -> Result<()> {
+    let mut entries: SmallVec<[Entry<'a>; 1]> = entries.into_iter().collect();
+    let mut appends = Vec::with_capacity(2 * entries.len());
+    for Entry { layer, fields, writes, .. } in &mut entries {
+        let planes = layer.store.planes_mut(fields.len())?.iter_mut().zip(*fields);
+        appends.extend(planes.map(|(plane, tokens)| KvAppend { plane, tokens, writes }));
+    }
+    device.kv_append_each(&mut appends)?;
+    for Entry { layer, pending, next, .. } in entries {
+        layer.place.write(pending.step.end());
+        pending.layers = next;
+    }
+    Ok(())
 }
 
 fn no_step() -> Error {

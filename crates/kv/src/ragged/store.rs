@@ -1,7 +1,8 @@
 //! The planes of one layer: fields of its keys' codec, then of its values'.
 //!
-//! Invariant: a failure that is seen before the device has a plane leaves everything as it was. One that comes while
-//! the device has it loses the layer; every later call says so.
+//! Invariant: rows that own their planes never lose them. Of planes that rows share, a failure that is seen before the device
+//! has one leaves everything as it was; one that comes while the device has it loses the layer, and every later call says
+//! so.
 
 use super::place::Move;
 use crate::codec::Field;
@@ -29,6 +30,15 @@ impl Store {
         }
     }
 
+    /// The planes, to be appended to; as many as there are fields.
+    pub(super) fn planes_mut(&mut self, fields: usize) -> Result<&mut [Tensor]> {
+        match self {
+            Self::Held(planes) if planes.len() == fields => Ok(planes),
+            Self::Held(_) | Self::Empty => Err(unreserved()),
+            Self::Lost => Err(lost()),
+        }
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Self::Lost)
     }
@@ -45,7 +55,7 @@ impl Store {
     pub(crate) fn append(&mut self, device: &Device, fields: &[Tensor], writes: &[KvWrite]) -> Result<()> {
         let planes = self.planes()?;
         if planes.len() != fields.len() {
-            return Err(Error::new(ErrorKind::State, "append", "nothing is reserved"));
+            return Err(unreserved());
         }
         for (plane, field) in planes.iter().zip(fields) {
             if field.storage().device() != device.id() {
@@ -116,6 +126,10 @@ pub(crate) fn columns(
 ) -> Result<Tensor> {
     let [heads, extent] = [plane.shape()[1], plane.shape()[3]];
     device.slice(plane, &[row..row + 1, 0..heads, first..first + count, 0..extent])
+}
+
+fn unreserved() -> Error {
+    Error::new(ErrorKind::State, "append", "nothing is reserved")
 }
 
 pub(crate) fn lost() -> Error {

@@ -11,8 +11,8 @@ use crate::{
         span::{Row, spans},
     },
     tensor::{
-        Activation, Affine, Attend, Binary, Convolution, Device, Dtype, ErrorKind, KvWrite, Plane, Precision,
-        Quantized, Reduce, Rule, Scalar, Scan, StateSpan, Tensor, Unary, Weight,
+        Activation, Affine, Attend, Binary, Convolution, Device, Dtype, ErrorKind, KvAppend, KvWrite, Plane,
+        Precision, Quantized, Reduce, Rule, Scalar, Scan, StateSpan, Tensor, Unary, Weight,
     },
 };
 
@@ -137,6 +137,10 @@ pub fn foreign_planes_are_refused(device: &Device, other: &Device) -> Outcome {
         (tensor(device, Dtype::F32, &[1, 2, 32])?, tensor(other, Dtype::F32, &[1, 2, 32])?);
     let writes = [KvWrite { tokens: 0..1, row: 0, column: 0 }];
     refused("kv_append plane", device.kv_append(far_plane.clone(), &tokens, &writes), KIND)?;
+    for (mut plane, tokens) in [(far_plane.clone(), &tokens), (plane.clone(), &far_tokens)] {
+        let append = KvAppend { plane: &mut plane, tokens, writes: &writes };
+        refused("kv_append_each", device.kv_append_each(&mut [append]), KIND)?;
+    }
     refused("kv_append tokens", device.kv_append(plane.clone(), &far_tokens, &writes), KIND)?;
     let far_codes = Codes::sample(Affine { bits: 4, group: 32 }, Dtype::F32, &shape, 241).upload(other)?;
     let rows = [Row::plain(0, 3, 1)];

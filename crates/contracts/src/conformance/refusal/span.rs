@@ -10,7 +10,9 @@ use crate::{
         host::Host,
         span::{Row, run, spans},
     },
-    tensor::{Affine, Attend, Device, Dtype, ErrorKind, KvWrite, Plane, Quantized, RowSpan, Run, Tensor},
+    tensor::{
+        Affine, Attend, Device, Dtype, ErrorKind, KvAppend, KvWrite, Plane, Quantized, RowSpan, Run, Tensor,
+    },
 };
 
 behaviours!("refusal":
@@ -36,6 +38,14 @@ pub fn appends_outside_are_refused(device: &Device) -> Outcome {
         // A good write before it is not done either.
         let writes = [KvWrite { tokens: 0..1, row: 0, column: 0 }, write.clone()];
         refused(format!("{write:?}"), device.kv_append(plane.clone(), &tokens, &writes), ErrorKind::Index)?;
+        // Nor one to another plane.
+        let (mut one, mut other) = (plane.clone(), plane.clone());
+        let together = device.kv_append_each(&mut [
+            KvAppend { plane: &mut one, tokens: &tokens, writes: &writes[..1] },
+            KvAppend { plane: &mut other, tokens: &tokens, writes: &writes },
+        ]);
+        refused(format!("{write:?} beside a good one"), together, ErrorKind::Index)?;
+        same("the plane of the good one", device, &one, &Host::sample(Dtype::F32, &[2, 3, 4, 8], 230))?;
     }
     for (dtype, shape, kind) in [
         (Dtype::F32, &[3, 2, 8][..], ErrorKind::Shape),
