@@ -41,9 +41,9 @@ const fn tile_rows(code: Code) -> usize {
     }
 }
 
-/// Bytes by which vector kernels fetch weights ahead of their use, here or in the tiles that follow.
+/// Bytes that vector kernels have asked for ahead of their use, in all tiles that they take at once.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 8 << 10;
+const AHEAD: usize = 10 << 10;
 
 /// Bytes of tiles that may wait in the second cache.
 const TILES: usize = 256 << 10;
@@ -152,6 +152,16 @@ impl Fast<'_> {
         let bytes = self.segment.tile_bytes;
         &self.segment.expert(self.expert)[tiles.start * bytes..tiles.end * bytes]
     }
+}
+
+/// Where a kernel that takes `T` tiles at once, and has come to a byte of the first of them, will be after [`AHEAD`]
+/// bytes: in these tiles, or in those that follow all of them. The processor asks ahead by itself, but only within a
+/// page, and a tile is hardly longer: without this, weights that the outer caches do not hold came 20% slower.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(super) const fn ahead<const T: usize>(at: usize, tile_bytes: usize) -> usize {
+    let at = at + AHEAD / T;
+    if at < tile_bytes { at } else { at + (T - 1) * tile_bytes }
 }
 
 /// Asks for some bytes, which need not exist.

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::{AHEAD, Fast, fetch};
+use super::{Fast, ahead, fetch};
 use crate::product::exact::widen_avx512 as widen;
 use crate::product::format::{Code, LANES, Number};
 use crate::product::quantised::{BLOCK_ROWS, RowBlock};
@@ -118,10 +118,10 @@ unsafe fn tiles_of_rows<const G: usize, const NIBBLE: bool, const T: usize, cons
     unsafe {
         for group in 0..groups {
             let block = weights.add(group * block_bytes);
-            // Kernels of one or two rows keep enough loads under way by themselves; those of a later run of rows
-            // find the weights in the first cache.
-            if R > 2 && row == 0 {
-                (0..T).for_each(|t| fetch(block.wrapping_add(t * tile_bytes + AHEAD), block_bytes));
+            // A later run of rows finds the weights in the first cache.
+            if row == 0 {
+                let ahead = ahead::<T>(group * block_bytes, tile_bytes);
+                (0..T).for_each(|t| fetch(weights.wrapping_add(ahead + t * tile_bytes), block_bytes));
             }
             let codes = rows.codes.as_ptr().add((group * rows.rows + row) * 2 * G);
             let factors = rows.factors.as_ptr().add(group * 2 * rows.rows + row);
