@@ -2,8 +2,8 @@
 
 use crate::device::CpuDevice;
 use crate::operation::{
-    arithmetic, attention, attention::append, convolution, convolve, creation, elementwise, gate, index,
-    linear, matmul, norm, quantise, reduce, rope, scan, softmax, sort, turbo, view,
+    arithmetic, attention, attention::append, branch, convolution, convolve, creation, elementwise, gate,
+    index, linear, matmul, norm, quantise, reduce, rope, scan, softmax, sort, turbo, view,
 };
 use std::ops::Range;
 use tandem_contracts::tensor::{
@@ -244,6 +244,36 @@ impl Backend for CpuDevice {
 
     fn encode_turbo_values(&self, x: &Tensor, book: &TurboBook) -> Result<TurboValues> {
         turbo::encode_turbo_values(self, x, book)
+    }
+
+    fn norm_linear(
+        &self,
+        x: &Tensor,
+        norm: (&Tensor, f32),
+        weight: &Linear,
+        precision: Precision,
+    ) -> Result<Tensor> {
+        branch::norm_linear(self, x, norm, weight, precision)
+    }
+
+    fn linear_add(
+        &self,
+        residual: Tensor,
+        x: &Tensor,
+        weight: &Linear,
+        precision: Precision,
+    ) -> Result<Tensor> {
+        branch::linear_add(self, residual, x, weight, precision)
+    }
+
+    fn gated_linear_add(
+        &self,
+        residual: Tensor,
+        gate_up: (&Tensor, Activation),
+        weight: &Linear,
+        precision: Precision,
+    ) -> Result<Tensor> {
+        branch::gated_linear_add(self, residual, gate_up, weight, precision)
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod arithmetic;
 pub(crate) mod attention;
+pub(crate) mod branch;
 pub(crate) mod compare;
 pub(crate) mod convolution;
 pub(crate) mod convolve;

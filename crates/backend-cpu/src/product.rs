@@ -36,7 +36,7 @@ use error::check_length;
 pub use error::{ErrorKind, ProductError};
 use exact::Exact;
 use fast::Fast;
-use format::Format;
+use format::{Format, LANES};
 pub use gather::Route;
 use output::Output;
 pub use part::{Part, Values, Weight};
@@ -44,6 +44,7 @@ use plan::{Lane, Plan};
 use quantised::PARTS;
 pub use quantised::Quantised;
 use segment::{Segment, Source, alike};
+use smallvec::SmallVec;
 
 /// A weight of shape `[experts, rows, width]`, ready for products.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub struct Prepared {
     rows: usize,
     width: usize,
     segments: Vec<Segment>,
+    /// See [`Prepared::groups`].
+    groups: Vec<usize>,
     memory: Memory,
     /// Its place among the weights of a step; none for experts, of which nobody knows which come next.
     link: Option<Arc<Link>>,
@@ -65,7 +68,7 @@ struct Batch<'a> {
     /// `[rows, width]`; may be empty where `quantised` suffices.
     x: &'a [f32],
     /// For each group size of the weight, or none for an exact product.
-    quantised: &'a [&'a Quantised],
+    quantised: &'a [Quantised],
     /// First row of the output.
     first: usize,
 }
@@ -105,7 +108,10 @@ impl Prepared {
             segments.push(segment);
         }
         let link = (experts == 1).then(|| Link::new(segments.iter().map(|segment| segment.expert(0))));
-        Ok(Self { experts, rows, width, segments, memory: memory.clone(), link })
+        let mut groups: Vec<usize> = segments.iter().filter_map(Segment::group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        Ok(Self { experts, rows, width, segments, groups, memory: memory.clone(), link })
     }
 
     /// Weights stacked in it.
@@ -129,11 +135,8 @@ impl Prepared {
     }
 
     /// The group sizes in which a fast product wants its activations quantised, each once.
-    pub fn groups(&self) -> Vec<usize> {
-        let mut groups: Vec<usize> = self.segments.iter().filter_map(Segment::group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        groups
+    pub fn groups(&self) -> &[usize] {
+        &self.groups
     }
 
     /// Whether some rows are dense, so that a fast product needs the activations themselves too.
@@ -159,7 +162,6 @@ impl Prepared {
     /// A slice of the wrong length; no memory.
     pub fn fast(&self, pool: &Pool, x: &[f32], rows: usize, out: &mut [f32]) -> Result<(), ProductError> {
         let quantised = self.quantise(pool, x, rows)?;
-        let quantised: Vec<&Quantised> = quantised.iter().collect();
         self.multiply(pool, &[Batch { expert: 0, rows, x, quantised: &quantised, first: 0 }], out)
     }
 
@@ -173,11 +175,40 @@ impl Prepared {
         &self,
         pool: &Pool,
         x: &[f32],
-        quantised: &[&Quantised],
+        quantised: &[Quantised],
         out: &mut [f32],
     ) -> Result<(), ProductError> {
         let rows = quantised.first().ok_or(ErrorKind::Unquantised(0))?.rows();
         self.multiply(pool, &[Batch { expert: 0, rows, x, quantised, first: 0 }], out)
+    }
+
+    /// As [`Prepared::fast_quantised`], but adds each whole product to what `out` holds: `out + product`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prepared::fast_quantised`].
+    pub fn fast_onto(
+        &self,
+        pool: &Pool,
+        x: &[f32],
+        quantised: &[Quantised],
+        out: &mut [f32],
+    ) -> Result<(), ProductError> {
+        let rows = quantised.first().ok_or(ErrorKind::Unquantised(0))?.rows();
+        check_length("output", rows * self.rows, out.len())?;
+        let mut products = self.memory.take(size_of_val(out))?;
+        let products = Disjoint::new(products.of_mut::<f32>());
+        let out = Disjoint::new(out);
+        let batch = Batch { expert: 0, rows, x, quantised, first: 0 };
+        self.multiply_then(pool, &[batch], products, |piece, tiles| {
+            let columns = piece.columns(tiles);
+            for row in piece.rows.clone() {
+                let cells = row * self.rows + columns.start..row * self.rows + columns.end;
+                // SAFETY: the piece's tiles and rows are this part's alone, in both matrices.
+                let (out, products) = unsafe { (out.range(cells.clone()), products.range(cells)) };
+                out.iter_mut().zip(products).for_each(|(out, product)| *out += *product);
+            }
+        })
     }
 
     /// Quantises `x[rows, K]` in every group size that a fast product needs.
@@ -185,21 +216,57 @@ impl Prepared {
     /// # Errors
     ///
     /// A slice of the wrong length; no memory.
-    pub fn quantise(&self, pool: &Pool, x: &[f32], rows: usize) -> Result<Vec<Quantised>, ProductError> {
+    pub fn quantise(
+        &self,
+        pool: &Pool,
+        x: &[f32],
+        rows: usize,
+    ) -> Result<SmallVec<[Quantised; 1]>, ProductError> {
         check_length("activations", rows * self.width, x.len())?;
-        let quantise = |group| {
+        let quantise = |&group: &usize| {
             let mut quantised = Quantised::new(&self.memory, rows, self.width, group)?;
             quantised.fill(pool, x)?;
             Ok(quantised)
         };
-        self.groups().into_iter().map(quantise).collect()
+        self.groups.iter().map(quantise).collect()
+    }
+
+    /// The same of rows that are made on the way, see [`Quantised::fill_with`].
+    ///
+    /// # Errors
+    ///
+    /// No memory.
+    pub fn quantise_made(
+        &self,
+        pool: &Pool,
+        rows: usize,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Result<SmallVec<[Quantised; 1]>, ProductError> {
+        let quantise = |&group: &usize| {
+            let mut quantised = Quantised::new(&self.memory, rows, self.width, group)?;
+            quantised.fill_with(pool, &make);
+            Ok(quantised)
+        };
+        self.groups.iter().map(quantise).collect()
     }
 
     /// Computes batches whose rows of the output do not overlap and cover it.
     fn multiply(&self, pool: &Pool, batches: &[Batch<'_>], out: &mut [f32]) -> Result<(), ProductError> {
-        check_length("output", batches.iter().map(|batch| batch.rows).sum::<usize>() * self.rows, out.len())?;
-        let mut pieces = Vec::new();
-        let cells = Disjoint::new(out);
+        self.multiply_then(pool, batches, Disjoint::new(out), |_, _| {})
+    }
+
+    /// The same; `then` is called with each piece and those of its tiles that are complete, on the thread that computed
+    /// them.
+    fn multiply_then(
+        &self,
+        pool: &Pool,
+        batches: &[Batch<'_>],
+        cells: Disjoint<'_, f32>,
+        then: impl Fn(&Piece<'_>, Range<usize>) + Sync,
+    ) -> Result<(), ProductError> {
+        let rows = batches.iter().map(|batch| batch.rows).sum::<usize>();
+        check_length("output", rows * self.rows, cells.len())?;
+        let mut pieces = SmallVec::new();
         for batch in batches {
             self.pieces(batch, cells, &mut pieces)?;
         }
@@ -211,12 +278,13 @@ impl Prepared {
         if let Some(link) = &self.link {
             pool.meet(link);
         }
-        let plan = Plan::new(pool, pieces.iter().enumerate().map(lane).collect());
+        let plan = Plan::new(pool, pieces.iter().enumerate().map(lane));
         pool.run(plan.parts(), |part, scratch| {
             for (index, tiles) in plan.part(part) {
                 // SAFETY: the plan gives each tile of each piece to one part, and pieces have rows and columns of
                 // the output to themselves.
-                unsafe { pieces[index].run(pool, tiles, scratch) };
+                unsafe { pieces[index].run(pool, tiles.clone(), scratch) };
+                then(&pieces[index], tiles);
             }
         });
         Ok(())
@@ -228,7 +296,7 @@ impl Prepared {
         &'a self,
         batch: &Batch<'a>,
         cells: Disjoint<'a, f32>,
-        pieces: &mut Vec<Piece<'a>>,
+        pieces: &mut SmallVec<[Piece<'a>; 2]>,
     ) -> Result<(), ProductError> {
         for start in (0..batch.rows).step_by(self.run_of_rows(batch)) {
             let rows = start..batch.rows.min(start + self.run_of_rows(batch));
@@ -255,7 +323,7 @@ impl Prepared {
     ) -> Result<Operation<'a>, ProductError> {
         let expert = batch.expert;
         if let (Format::Affine(affine), false) = (segment.format, batch.quantised.is_empty()) {
-            let fits = |input: &&&Quantised| input.group() == affine.group;
+            let fits = |input: &&Quantised| input.group() == affine.group;
             let input = batch.quantised.iter().find(fits).ok_or(ErrorKind::Unquantised(affine.group))?;
             check_length("quantised activations", batch.rows * self.width, input.rows() * input.width())?;
             return Ok(Operation::Fast(Fast { affine, segment, expert, input, output }));
@@ -298,6 +366,12 @@ impl Piece<'_> {
             Operation::Exact(_) => exact::TILES,
             Operation::Fast(fast) => fast::together(fast.affine.code, self.rows.len()),
         }
+    }
+
+    /// Columns of the output that some tiles are.
+    fn columns(&self, tiles: Range<usize>) -> Range<usize> {
+        let (first, rows) = (self.segment.first, self.segment.rows);
+        first + tiles.start * LANES..first + rows.min(tiles.end * LANES)
     }
 
     /// Computes some tiles.

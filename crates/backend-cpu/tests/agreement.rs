@@ -11,7 +11,7 @@ use tandem_backend_cpu::{Options, open};
 use tandem_contracts::tensor::{
     Activation, Affine, Attend, Binary, Convolution, Device, Dtype, Plane, Precision, Quantized, Recurred,
     Reduce, Result, Rope, RowSpan, Rule, Run, Scan, StateSpan, Tensor, TurboBook, TurboKeys, TurboValues,
-    Unary,
+    Unary, Weight,
 };
 
 /// The portable device on one thread first, which the others are held to.
@@ -120,6 +120,50 @@ fn layers() {
             let x = device.reshape(&x(device)?, &[1, rows, width])?;
             device.conv1d(&x, &tensor(device, seed ^ 3, &[width, taps], dtype)?)
         })
+    });
+}
+
+/// Products fused with what is before and behind them have the bits of the single operations, on every device.
+#[test]
+fn branches() {
+    let devices = devices();
+    let groups = prop::sample::select(vec![32usize, 64]);
+    let shape = (1usize..40, 1usize..4, 1usize..90, groups);
+    run(24, (shape, any::<u64>()), |((tokens, blocks, outputs, group), seed)| {
+        let width = blocks * group;
+        let weight = |device: &Device| {
+            let format = Affine { bits: [4, 8][seed as usize % 2], group: group as u16 };
+            let codes = device.quantize(&tensor(device, seed, &[outputs, width], Dtype::F32)?, format)?;
+            device.prepare_linear(&[Weight::Affine(codes)])
+        };
+        let compute = |device: &Device, branch: usize, fused: bool| {
+            let (weight, fast) = (weight(device)?, Precision::Fast);
+            let x =
+                tensor(device, seed ^ 1, &[tokens, if branch == 2 { 2 * width } else { width }], Dtype::F32)?;
+            let scale = tensor(device, 2, &[width], Dtype::F32)?;
+            let residual = tensor(device, 3, &[tokens, outputs], Dtype::F32)?;
+            let add =
+                |x: &Tensor| device.binary(Binary::Add, residual.clone(), &device.linear(x, &weight, fast)?);
+            match (branch, fused) {
+                (0, true) => device.norm_linear(&x, (&scale, 1e-5), &weight, fast),
+                (0, false) => device.linear(&device.rms_norm(&x, Some(&scale), 1e-5)?, &weight, fast),
+                (1, true) => device.linear_add(residual, &x, &weight, fast),
+                (1, false) => add(&x),
+                (_, true) => device.gated_linear_add(residual, (&x, Activation::Silu), &weight, fast),
+                (_, false) => add(&device.gated(&x, Activation::Silu)?),
+            }
+        };
+        for branch in 0..3 {
+            let bytes = |device: &Device, fused| {
+                let computed = compute(device, branch, fused).and_then(|tensor| device.download(&tensor));
+                computed.map_err(|error| TestCaseError::fail(error.to_string()))
+            };
+            let expected = bytes(&devices[0], false)?;
+            for (index, device) in devices.iter().enumerate() {
+                prop_assert!(bytes(device, true)? == expected, "branch {branch} on device {index}");
+            }
+        }
+        Ok(())
     });
 }
 

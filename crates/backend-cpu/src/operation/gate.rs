@@ -12,6 +12,14 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use tandem_contracts::tensor::{Activation, Error, Result, Tensor};
 
 pub(crate) fn gated(device: &CpuDevice, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
+    let (source, shape) = halves(device, gate_up)?;
+    let mut draft = device.fresh("gated", source.dtype, &shape)?;
+    with_real!(source.dtype, T => rows::<T>(device, activation, &source, &mut draft));
+    Ok(device.finish(draft))
+}
+
+/// The joined halves, one row after the other, and the result's shape.
+pub(crate) fn halves(device: &CpuDevice, gate_up: &Tensor) -> Result<(Value, [usize; 2])> {
     let source = device.value("gated", gate_up)?;
     let &[tokens, width] = gate_up.shape() else {
         return Err(Error::shape("gated", format!("needs 2 axes, got: {:?}", gate_up.shape())));
@@ -22,10 +30,7 @@ pub(crate) fn gated(device: &CpuDevice, gate_up: &Tensor, activation: Activation
     if !source.dtype.is_float() {
         return Err(Error::dtype("gated", format!("takes floats, got: {:?}", source.dtype)));
     }
-    let source = device.contiguous("gated", source)?;
-    let mut draft = device.fresh("gated", source.dtype, &[tokens, width / 2])?;
-    with_real!(source.dtype, T => rows::<T>(device, activation, &source, &mut draft));
-    Ok(device.finish(draft))
+    Ok((device.contiguous("gated", source)?, [tokens, width / 2]))
 }
 
 fn rows<T: Real>(device: &CpuDevice, activation: Activation, source: &Value, draft: &mut Draft) {
@@ -43,11 +48,11 @@ fn rows<T: Real>(device: &CpuDevice, activation: Activation, source: &Value, dra
 }
 
 /// One row.
-struct Row<'a, T> {
-    activation: Activation,
-    gate: &'a [T],
-    up: &'a [T],
-    out: &'a mut [T],
+pub(crate) struct Row<'a, T> {
+    pub(crate) activation: Activation,
+    pub(crate) gate: &'a [T],
+    pub(crate) up: &'a [T],
+    pub(crate) out: &'a mut [T],
 }
 
 impl<T: Real> Kernel for Row<'_, T> {

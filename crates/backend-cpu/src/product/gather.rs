@@ -1,8 +1,9 @@
 //! Products of rows with experts of their own.
 
 use super::error::{ErrorKind, ProductError, check_length};
-use super::{Batch, Prepared, Quantised};
+use super::{Batch, Prepared};
 use crate::pool::Pool;
+use smallvec::SmallVec;
 
 /// One product: a row of the activations with an expert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +64,13 @@ impl Prepared {
         let sorted = &*sorted;
         let runs: Vec<&[usize]> =
             order.chunk_by(|left, right| routes[*left].expert == routes[*right].expert).collect();
-        let mut quantised: Vec<Vec<Quantised>> = Vec::new();
+        let mut quantised = Vec::new();
         let mut first = 0;
         for run in &runs {
             let x = &sorted[first * self.width..][..run.len() * self.width];
-            quantised.push(if fast { self.quantise(pool, x, run.len())? } else { Vec::new() });
+            quantised.push(if fast { self.quantise(pool, x, run.len())? } else { SmallVec::new() });
             first += run.len();
         }
-        let quantised: Vec<Vec<&Quantised>> = quantised.iter().map(|run| run.iter().collect()).collect();
         let mut batches = Vec::new();
         let mut first = 0;
         for (run, quantised) in runs.iter().zip(&quantised) {

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::format::LANES;
 use crate::pool::Pool;
 
@@ -36,13 +38,14 @@ pub(super) fn cost(tile_bytes: usize, width: usize, rows: usize) -> usize {
 /// Lanes of work, to be shared by the threads of a pool.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    lanes: Vec<Lane>,
+    lanes: SmallVec<[Lane; 2]>,
     total: usize,
     parts: usize,
 }
 
 impl Plan {
-    pub(super) fn new(pool: &Pool, lanes: Vec<Lane>) -> Self {
+    pub(super) fn new(pool: &Pool, lanes: impl IntoIterator<Item = Lane>) -> Self {
+        let lanes: SmallVec<[Lane; 2]> = lanes.into_iter().collect();
         let total = lanes.iter().map(Lane::total).sum::<usize>();
         let parts = (total / WORTHWHILE).clamp(1, pool.threads() * SHARES);
         Self { lanes, total, parts }
@@ -101,7 +104,7 @@ mod tests {
             let pool = Pool::new(NonZeroUsize::new(threads).unwrap(), Isa::Portable).unwrap();
             let lanes = sizes.iter().enumerate().map(|(index, (tiles, cost, together))| Lane {
                 index, tiles: *tiles, together: *together, cost: *cost,
-            }).collect();
+            });
             let plan = Plan::new(&pool, lanes);
             let mut seen: Vec<Vec<usize>> = sizes.iter().map(|(tiles, ..)| vec![0; *tiles]).collect();
             for part in 0..plan.parts() {

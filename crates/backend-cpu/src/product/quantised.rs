@@ -32,8 +32,8 @@ pub(super) const BLOCK_ROWS: usize = 16;
 /// Bytes of a code.
 pub(super) const PARTS: usize = 2;
 
-/// Below this many inputs, handing work to other threads costs more than it saves.
-const SERIAL: usize = 16 << 10;
+/// Inputs of a part: handing fewer to another thread costs more than it saves.
+const GRAIN: usize = 4 << 10;
 
 /// Quantised rows; see the module.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Quantised {
     /// Runs `each` for every row, with what quantises that row.
     fn fill_rows(&mut self, pool: &Pool, each: impl Fn(usize, &mut Scratch, &dyn Fn(&[f32])) + Sync) {
         let isa = pool.isa();
-        let (rows, inputs) = (self.rows, self.rows * self.width);
+        let rows = self.rows;
         let writer = Writer {
             rows,
             width: self.width,
@@ -125,8 +125,8 @@ impl Quantised {
             codes: Disjoint::new(self.codes.of_mut()),
             factors: Disjoint::new(self.factors.of_mut()),
         };
-        // Few rows stay where they are, and are one part of a job that others do not join.
-        let together = if inputs < SERIAL { rows.max(1) } else { BLOCK_ROWS };
+        // Few rows stay where they are, as the one part of a job that others do not join.
+        let together = GRAIN.div_ceil(self.width.max(1)).min(BLOCK_ROWS);
         pool.run(rows.div_ceil(together), |part, scratch| {
             for row in part * together..rows.min((part + 1) * together) {
                 each(row, scratch, &|x| {

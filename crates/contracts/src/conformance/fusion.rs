@@ -18,6 +18,7 @@ use crate::tensor::{Activation, Affine, Binary, Device, Dtype, Linear, Tensor, f
 behaviours!("fusion":
     norm_linear_is_its_body,
     linear_add_is_its_body,
+    gated_linear_add_is_its_body,
     gated_activations,
     gated_is_its_body,
 );
@@ -87,6 +88,33 @@ pub fn linear_add_is_its_body(device: &Device) -> Outcome {
         hold(device, &format!("{precision:?}, shared"), [&own, &body], &expected, bound)?;
         same("the residual", device, &kept, &residual)?;
         let own = device.linear_add(residual.upload(device)?, &uploaded, &prepared, precision)?;
+        hold(device, &format!("{precision:?}, last"), [&own, &body], &expected, bound)?;
+    }
+    Ok(())
+}
+
+/// `gated_linear_add` is `gated`, then `linear_add`, from a last handle and from a shared one. The activation errs by no
+/// more than the product, whose inputs are as many.
+pub fn gated_linear_add_is_its_body(device: &Device) -> Outcome {
+    let Operands { weight, prepared, .. } = Operands::new(device)?;
+    let halves = Host::sample(Dtype::F32, &[3, 128], 108);
+    let residual = Host::sample(Dtype::F32, &[3, 7], 107);
+    let uploaded = halves.upload(device)?;
+    for (&precision, activation) in device.traits().precisions.iter().zip(ACTIVATIONS.into_iter().cycle()) {
+        let inner = Host::build(Dtype::F32, &[3, 64], |index| {
+            activate(activation, halves.at(index)) * halves.at(&[index[0], 64 + index[1]])
+        });
+        let (products, bounds) = product(&inner, &Matrix::affine(&weight), precision);
+        let expected = Host::build(Dtype::F32, &[3, 7], |index| products.at(index) + residual.at(index));
+        let bound = |i: usize| 2.0 * bounds[i] + roundings(Dtype::F32, 2.0, expected.values[i]);
+        let kept = residual.upload(device)?;
+        let inner = device.gated(&uploaded, activation)?;
+        let body = device.linear_add(kept.clone(), &inner, &prepared, precision)?;
+        let gate_up = (&uploaded, activation);
+        let own = device.gated_linear_add(kept.clone(), gate_up, &prepared, precision)?;
+        hold(device, &format!("{precision:?}, shared"), [&own, &body], &expected, bound)?;
+        same("the residual", device, &kept, &residual)?;
+        let own = device.gated_linear_add(residual.upload(device)?, gate_up, &prepared, precision)?;
         hold(device, &format!("{precision:?}, last"), [&own, &body], &expected, bound)?;
     }
     Ok(())

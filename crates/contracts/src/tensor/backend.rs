@@ -283,6 +283,17 @@ pub trait Backend: fmt::Debug {
         self.binary(Binary::Add, residual, &y)
     }
 
+    /// `residual + linear(gated(gate_up))`: the end of a gated unit.
+    fn gated_linear_add(
+        &self,
+        residual: Tensor,
+        gate_up: (&Tensor, Activation),
+        weight: &Linear,
+        precision: Precision,
+    ) -> Result<Tensor> {
+        self.linear_add(residual, &self.gated(gate_up.0, gate_up.1)?, weight, precision)
+    }
+
     /// `activation(gate) * up` of joined halves: `[tokens, 2 n]` gives `[tokens, n]`; see [`fused::gated`].
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
         fused::gated(&self.device(), gate_up, activation)

@@ -36,7 +36,7 @@ impl FeedForward {
     /// What packed `x [tokens, hidden]` give, for [`Self::onto`].
     pub(crate) fn inner(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         match self {
-            Self::Gated(unit) => unit.gate(x, pass),
+            Self::Gated(unit) => unit.halves(x, pass),
             Self::Routed(routed) => routed.mix(x, pass),
         }
     }
@@ -44,7 +44,7 @@ impl FeedForward {
     /// Adds that to the activations between blocks.
     pub(crate) fn onto(&self, x: Tensor, inner: Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         match self {
-            Self::Gated(unit) => unit.exit.onto(x, &inner, pass),
+            Self::Gated(unit) => unit.onto(x, &inner, pass),
             Self::Routed(routed) => routed.landing.onto(x, inner, pass),
         }
     }

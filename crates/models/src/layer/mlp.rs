@@ -56,6 +56,16 @@ impl Mlp {
 
     /// `activation(gate(norm(x))) * up(norm(x))` for packed `x [tokens, hidden]`.
     pub(crate) fn gate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        pass.device.gated(&self.entry.apply(x, pass)?, self.activation)
+        pass.device.gated(&self.halves(x, pass)?, self.activation)
+    }
+
+    /// `gate(norm(x))` and `up(norm(x))` side by side.
+    pub(super) fn halves(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        self.entry.apply(x, pass)
+    }
+
+    /// `x` with what the halves give.
+    pub(super) fn onto(&self, x: Tensor, halves: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        self.exit.gated_onto(x, (halves, self.activation), pass)
     }
 }

@@ -4,7 +4,7 @@
 //! with what was before. So rows without adapters have the same numbers whoever is beside them.
 
 use super::{Norm, Pass};
-use tandem_contracts::tensor::{Binary, Device, Linear, Precision, Result, Tensor};
+use tandem_contracts::tensor::{Activation, Binary, Device, Linear, Precision, Result, Tensor};
 
 /// A matrix, perhaps of several joined modules, and its bias.
 #[derive(Debug)]
@@ -40,6 +40,11 @@ impl Projection {
     fn adapt(&self, y: Tensor, x: (&Tensor, Option<&Norm>), pass: &Pass<'_>) -> Result<Tensor> {
         let Some(number) = self.number else { return Ok(y) };
         pass.adapted.iter().try_fold(y, |y, adapted| adapted.onto(y, x, number, pass.device))
+    }
+
+    /// Whether some row's adapter has something for it.
+    fn is_adapted(&self, pass: &Pass<'_>) -> bool {
+        self.number.is_some() && !pass.adapted.is_empty()
     }
 
     fn add_bias(&self, device: &Device, y: Tensor) -> Result<Tensor> {
@@ -78,11 +83,26 @@ impl Exit {
     /// `x + factor * norm(linear(inner) + bias)`.
     pub(crate) fn onto(&self, x: Tensor, inner: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let Self { projection, landing } = self;
-        if landing.norm.is_none() && landing.factor.is_none() {
+        if landing.is_plain() {
             let y = pass.device.linear_add(x, inner, &projection.linear, pass.precision)?;
             return projection.adapt(projection.add_bias(pass.device, y)?, (inner, None), pass);
         }
         landing.onto(x, projection.apply(inner, pass)?, pass)
+    }
+
+    /// The same of what a gated unit makes of its halves.
+    pub(super) fn gated_onto(
+        &self,
+        x: Tensor,
+        (halves, activation): (&Tensor, Activation),
+        pass: &Pass<'_>,
+    ) -> Result<Tensor> {
+        let Self { projection, landing } = self;
+        if !landing.is_plain() || projection.is_adapted(pass) {
+            return self.onto(x, &pass.device.gated(halves, activation)?, pass);
+        }
+        let y = pass.device.gated_linear_add(x, (halves, activation), &projection.linear, pass.precision)?;
+        projection.add_bias(pass.device, y)
     }
 
     /// `norm(linear(inner) + bias)`: what the branch would add, for what is mixed before it is added.
@@ -99,6 +119,11 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
+    /// Whether the branch is only added.
+    fn is_plain(&self) -> bool {
+        self.norm.is_none() && self.factor.is_none()
+    }
+
     /// `x + factor * norm(y)`.
     pub(super) fn onto(&self, x: Tensor, y: Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let mut y = self.normed(y, pass)?;

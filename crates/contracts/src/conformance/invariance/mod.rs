@@ -14,7 +14,7 @@ use super::{
     host::{Host, with},
 };
 use crate::tensor::{
-    Activation, Affine, Binary, Device, Dtype, Linear, Reduce, Result, Rope, Tensor, Unary, Weight,
+    Activation, Affine, Binary, Device, Dtype, Linear, Reduce, Result, Rope, Scalar, Tensor, Unary, Weight,
 };
 
 behaviours!("invariance":
@@ -96,6 +96,12 @@ pub fn products_of_rows(device: &Device) -> Outcome {
             let scale = Host::sample(Dtype::F32, &[128], 173).upload(device)?;
             compare(device, &format!("norm_linear {name} {precision:?}"), &x, |x, _, _| {
                 Ok(device.norm_linear(x, (&scale, 1e-5), &weight, precision)?)
+            })?;
+            let halves = Host::sample(Dtype::F32, &[TOKENS, 256], 179);
+            compare(device, &format!("gated_linear_add {name} {precision:?}"), &halves, |x, _, _| {
+                let residual =
+                    device.full(Scalar::Float(0.5), Dtype::F32, &[x.shape()[0], weight.outputs()])?;
+                Ok(device.gated_linear_add(residual, (x, Activation::Silu), &weight, precision)?)
             })?;
         }
     }

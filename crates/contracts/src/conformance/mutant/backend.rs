@@ -365,6 +365,19 @@ impl Backend for Altered {
         self.give(Operation::LinearAdd, self.inner.linear_add(residual, x, weight, precision), first.as_ref())
     }
 
+    fn gated_linear_add(
+        &self,
+        residual: Tensor,
+        gate_up: (&Tensor, Activation),
+        weight: &Linear,
+        precision: Precision,
+    ) -> Result<Tensor> {
+        let operation = Operation::GatedLinearAdd;
+        let first = self.keep(operation, &residual);
+        let result = self.inner.gated_linear_add(residual, gate_up, weight, precision);
+        self.give(operation, result, first.as_ref())
+    }
+
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
         self.give(Operation::Gated, self.inner.gated(gate_up, activation), Some(gate_up))
     }

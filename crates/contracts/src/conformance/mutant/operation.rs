@@ -55,12 +55,13 @@ pub enum Operation {
     ScanStates,
     NormLinear,
     LinearAdd,
+    GatedLinearAdd,
     Gated,
     Memory,
 }
 
 impl Operation {
-    const PLAIN: [Self; 47] = [
+    const PLAIN: [Self; 48] = [
         Self::Upload,
         Self::UploadF32,
         Self::UploadI32,
@@ -106,6 +107,7 @@ impl Operation {
         Self::ScanStates,
         Self::NormLinear,
         Self::LinearAdd,
+        Self::GatedLinearAdd,
         Self::Gated,
         Self::Memory,
     ];

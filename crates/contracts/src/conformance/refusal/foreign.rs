@@ -105,7 +105,15 @@ pub fn foreign_products_are_refused(device: &Device, other: &Device) -> Outcome 
         (tensor(device, Dtype::F32, &[2, 3])?, tensor(other, Dtype::F32, &[2, 3])?);
     refused("linear_add residual", device.linear_add(far_residual, &own, &weight, EXACT), KIND)?;
     refused("linear_add x", device.linear_add(residual.clone(), &far, &weight, EXACT), KIND)?;
-    refused("linear_add weight", device.linear_add(residual, &own, &far_weight, EXACT), KIND)
+    refused("linear_add weight", device.linear_add(residual.clone(), &own, &far_weight, EXACT), KIND)?;
+    let (halves, far_halves) = (tensor(device, Dtype::F32, &[2, 64])?, tensor(other, Dtype::F32, &[2, 64])?);
+    let far_residual = tensor(other, Dtype::F32, &[2, 3])?;
+    let add = |residual, gate_up, weight| {
+        device.gated_linear_add(residual, (gate_up, Activation::Silu), weight, EXACT)
+    };
+    refused("gated_linear_add residual", add(far_residual, &halves, &weight), KIND)?;
+    refused("gated_linear_add halves", add(residual.clone(), &far_halves, &weight), KIND)?;
+    refused("gated_linear_add weight", add(residual, &halves, &far_weight), KIND)
 }
 
 /// Each operand of norms, rotary positions, convolution and gated activations.

@@ -132,7 +132,13 @@ pub fn weights_refuse(device: &Device) -> Outcome {
     let unsigned = tensor(device, Dtype::U32, &[2])?;
     refused("embed of unsigned ids", device.embed(&matrix, &unsigned), ErrorKind::Dtype)?;
     let residual = tensor(device, Dtype::F32, &[4, 3])?;
-    refused("linear_add", device.linear_add(residual, &x, &matrix, EXACT), ErrorKind::Shape)?;
+    refused("linear_add", device.linear_add(residual.clone(), &x, &matrix, EXACT), ErrorKind::Shape)?;
+    let gate_up = (&x, Activation::Silu);
+    refused(
+        "gated_linear_add",
+        device.gated_linear_add(residual, gate_up, &matrix, EXACT),
+        ErrorKind::Shape,
+    )?;
     let weight = tensor(device, Dtype::F32, &[31])?;
     refused("norm_linear", device.norm_linear(&x, (&weight, 1e-5), &matrix, EXACT), ErrorKind::Shape)
 }
@@ -216,7 +222,7 @@ pub fn precisions_that_are_missing_are_refused(device: &Device) -> Outcome {
     let matrix = dense(device, &[3, 32])?;
     let x = tensor(device, Dtype::F32, &[2, 32])?;
     let choice = device.upload_i32(&[0, 0], &[2, 1])?;
-    let scale = tensor(device, Dtype::F32, &[32])?;
+    let (scale, halves) = (tensor(device, Dtype::F32, &[32])?, tensor(device, Dtype::F32, &[2, 64])?);
     let residual = tensor(device, Dtype::F32, &[2, 3])?;
     for precision in [Precision::Exact, Precision::Fast] {
         if device.traits().precisions.contains(&precision) {
@@ -227,6 +233,9 @@ pub fn precisions_that_are_missing_are_refused(device: &Device) -> Outcome {
         refused("gather_linear", device.gather_linear(&x, &matrix, &choice, precision), kind)?;
         refused("norm_linear", device.norm_linear(&x, (&scale, 1e-5), &matrix, precision), kind)?;
         refused("linear_add", device.linear_add(residual.clone(), &x, &matrix, precision), kind)?;
+        let gate_up = (&halves, Activation::Silu);
+        let added = device.gated_linear_add(residual.clone(), gate_up, &matrix, precision);
+        refused("gated_linear_add", added, kind)?;
     }
     Ok(())
 }
