@@ -2,7 +2,7 @@
 //!
 //! Invariant: joining, leaving and reordering move rows, never what they hold.
 
-use super::{Kit, Packed, RaggedRow, View, recur, row::append};
+use super::{Kit, Packed, RaggedRow, View, entry::append, recur};
 use crate::{
     recurrence::Recurrence,
     rows::{Part, Rows},

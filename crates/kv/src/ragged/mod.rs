@@ -16,6 +16,7 @@
 
 mod batch;
 mod cell;
+mod entry;
 mod kit;
 mod layer;
 mod packed;

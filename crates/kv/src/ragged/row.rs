@@ -7,6 +7,7 @@
 
 use super::{
     cell::{Cell, Replay},
+    entry::{Entry, append},
     kit::{Kit, Layout, Source},
     layer::{Layer, Stretch},
     packed::Packed,
@@ -14,11 +15,10 @@ use super::{
     view::View,
 };
 use crate::recurrence::State;
-use smallvec::SmallVec;
 use std::{any::Any, ops::Range, rc::Rc};
 use tandem_contracts::{
     model::RowState,
-    tensor::{Device, Error, ErrorKind, KvAppend, KvWrite, Result, Tensor},
+    tensor::{Error, ErrorKind, Result, Tensor},
 };
 
 /// What one sequence of tokens has left behind in the layers of a model.
@@ -46,9 +46,9 @@ pub(crate) enum Kept {
 /// An open step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
-    step: Stretch,
+    pub(super) step: Stretch,
     /// Layers that have the step's tokens, or need none.
-    layers: usize,
+    pub(super) layers: usize,
 }
 
 impl RaggedRow {
@@ -414,35 +414,6 @@ impl RaggedRow {
         let shared = self.layers.iter().skip(layer).take_while(|layer| matches!(layer, Kept::Nothing));
         layer + shared.count()
     }
-}
-
-/// One row's part of an append.
-pub(super) struct Entry<'a> {
-    layer: &'a mut Layer,
-    pending: &'a mut Pending,
-    /// The layer whose turn comes then.
-    next: usize,
-    fields: &'a [Tensor],
-    writes: SmallVec<[KvWrite; 2]>,
-}
-
-/// Appends to one layer of some rows at once.
-///
-/// # Errors
-/// As [`RaggedRow::append`]; no row's turn has moved then.
-pub(super) fn append<'a>(device: &Device, entries: impl IntoIterator<Item = Entry<'a>>) -> Result<()> {
-    let mut entries: SmallVec<[Entry<'a>; 1]> = entries.into_iter().collect();
-    let mut appends = Vec::with_capacity(2 * entries.len());
-    for Entry { layer, fields, writes, .. } in &mut entries {
-        let planes = layer.store.planes_mut(fields.len())?.iter_mut().zip(*fields);
-        appends.extend(planes.map(|(plane, tokens)| KvAppend { plane, tokens, writes }));
-    }
-    device.kv_append_each(&mut appends)?;
-    for Entry { layer, pending, next, .. } in entries {
-        layer.place.write(pending.step.end());
-        pending.layers = next;
-    }
-    Ok(())
 }
 
 fn no_step() -> Error {
