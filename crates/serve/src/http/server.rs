@@ -18,7 +18,7 @@ use crate::{
     model::ServedModel,
 };
 use axum::Extension;
-use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, io, num::NonZeroUsize, pin::pin, sync::Arc, thread, time::Duration};
 use tandem_engine::EngineHandle;
 use tokio::{
     net::TcpListener,
@@ -28,21 +28,27 @@ use tokio::{
     time::timeout,
 };
 
-/// Threads that take and answer requests.
+/// Threads that take and answer requests at most.
 const THREADS: usize = 2;
 
 /// Time that clients have to read the end of their answers once everything has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What runs a server: two threads, and others for work on requests that takes long.
+/// What runs a server: a thread or two, and others for work on requests that takes long.
 ///
-/// On one, a token would wake one thread and not two (the second watches the sockets meanwhile), but what it takes to write
-/// a large answer would hold every other client up.
+/// Of two, each token wakes both: one to take it, the other to watch the sockets meanwhile. Where there are cores for that, what
+/// one is at holds nobody up; where there are few, each wake-up takes one from the engine.
 ///
 /// # Errors
 /// The system's, where it gives what a runtime needs to none.
 pub fn runtime() -> io::Result<Runtime> {
-    runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    runtime::Builder::new_multi_thread().worker_threads(threads(cores)).enable_all().build()
+}
+
+/// Threads beside an engine that computes on so many cores.
+fn threads(cores: usize) -> usize {
+    (cores / 2).clamp(1, THREADS)
 }
 
 /// The server of some models.
@@ -186,5 +192,15 @@ async fn on_engines(app: &App, act: fn(&EngineHandle)) {
     for acting in acting {
         // A panic there has ended the engine too.
         let _ = acting.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_cores_are_few_one_thread_answers() {
+        assert_eq!([1, 2, 3, 4, 64].map(threads), [1, 1, 1, 2, 2]);
     }
 }
