@@ -73,6 +73,9 @@ struct Serve {
     /// Where to write the figures.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Only the parts whose name holds this text: program, tokens, first.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
 }
 
 #[derive(Debug, Parser)]
@@ -156,9 +159,9 @@ fn main() -> Result<()> {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
             engine::run(&engine::Plan { model, threads, repeat: repeat.max(1), json, only })
         }
-        Target::Serve(Serve { model, threads, repeat, program, json }) => {
+        Target::Serve(Serve { model, threads, repeat, program, json, only }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);
-            serve::run(&serve::Plan { model, threads, repeat: repeat.max(1), program, json })
+            serve::run(&serve::Plan { model, threads, repeat: repeat.max(1), program, json, only })
         }
         Target::Spec(Spec { model, vocabulary, threads, repeat, only, rounds }) => {
             let threads = threads.unwrap_or(tandem_backend_cpu::Options::default().threads);

@@ -1,29 +1,17 @@
-//! A client that reads a stream of chat chunks, and does as little with it as it can: what it costs is counted against the
+//! A client that reads streams of chat chunks, and does as little with them as it can: what it costs is counted against the
 //! server.
 
+use super::stream::{Reading, Stream};
 use crate::Result;
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Whoever waits longer waits in vain.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// When what came of a stream.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    /// When the request was sent.
-    pub(super) begun: Instant,
-    /// When the first text came.
-    pub(super) first: Instant,
-    /// When the end came.
-    pub(super) end: Instant,
-    /// Tokens of prompt and answer, as the server counts them.
-    pub(super) tokens: (usize, usize),
-}
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The body of a greedy chat of one message that is answered with so many tokens, whichever they are.
 pub(super) fn body(message: &str, tokens: usize) -> Value {
@@ -31,6 +19,15 @@ pub(super) fn body(message: &str, tokens: usize) -> Value {
         "messages": [{"role": "user", "content": message}], "max_tokens": tokens, "ignore_eos": true,
         "temperature": 0, "stream": true, "stream_options": {"include_usage": true},
     })
+}
+
+/// A request for a stream, as it is sent.
+pub(super) fn request(body: &Value) -> String {
+    let body = body.to_string();
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// A connection that is open already, as those of clients are that ask more than once.
@@ -50,40 +47,15 @@ impl Client {
     /// # Errors
     /// The answer is no stream, or ends without its usage.
     pub(super) fn stream(&mut self, body: &Value) -> Result<Reading> {
-        let body = body.to_string();
-        let begun = Instant::now();
-        write!(
-            self.0.get_mut(),
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let (mut first, mut usage, mut line) = (None, Value::Null, String::new());
-        self.line(&mut line)?;
-        if !line.contains(" 200 ") {
-            return Err(format!("the server answered: {line}").into());
-        }
-        loop {
+        let request = request(body);
+        let mut stream = Stream::new();
+        self.0.get_mut().write_all(request.as_bytes())?;
+        let mut line = String::new();
+        while !stream.is_over() {
             self.line(&mut line)?;
-            if first.is_none() && line.contains("\"content\":\"") && !line.contains("\"content\":\"\"") {
-                first = Some(Instant::now());
-            }
-            if line.contains("\"choices\":[]") {
-                usage = serde_json::from_str(line.trim_start_matches("data: "))?;
-            }
-            if line == "data: [DONE]" {
-                break;
-            }
+            stream.line(&line)?;
         }
-        let end = Instant::now();
-        // The last chunk, which is empty, so that the connection can be used again.
-        while line != "0" {
-            self.line(&mut line)?;
-        }
-        self.line(&mut line)?;
-        let count = |name: &str| usage["usage"][name].as_u64().map(|count| count as usize);
-        let tokens =
-            count("prompt_tokens").zip(count("completion_tokens")).ok_or("a stream without usage")?;
-        Ok(Reading { begun, first: first.ok_or("a stream without text")?, end, tokens })
+        stream.reading()
     }
 
     /// Asks for the server's health, and says whether it is well.

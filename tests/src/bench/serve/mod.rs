@@ -4,13 +4,16 @@
 //! |---|---|
 //! | `speed` | tokens per second and the first token, through HTTP and from the engine directly |
 //! | `program` | the `tandem` program: when it is ready, and what idle connections cost it |
-//! | `client` | a client that reads streams |
+//! | `client`, `crowd` | a client that reads streams, and many of them |
+//! | `stream` | what has come of one |
 //!
 //! Server, engine and clients share one process, as both sides of a comparison have to share the machine.
 
 mod client;
+mod crowd;
 mod program;
 mod speed;
+mod stream;
 
 use super::engine::{
     client as direct,
@@ -48,6 +51,8 @@ pub struct Plan {
     pub program: Option<PathBuf>,
     /// Where to write the figures.
     pub json: Option<PathBuf>,
+    /// Only the parts whose name holds this text: program, tokens, first.
+    pub only: String,
 }
 
 /// An engine, and a server over it.
@@ -113,12 +118,18 @@ impl Rig {
 pub fn run(plan: &Plan) -> Result<()> {
     println!("{}, {} threads, {} turns", plan.model.display(), plan.threads, plan.repeat);
     let mut figures = Vec::new();
-    if let Some(program) = &plan.program {
+    let wanted = |part: &str| part.contains(&plan.only);
+    if let Some(program) = plan.program.as_ref().filter(|_| wanted("program")) {
         // First, while this process is small and nothing else runs.
         figures.append(&mut program::measure(program, plan)?);
     }
     let mut rig = Rig::open(plan)?;
-    figures.append(&mut speed::measure(&mut rig)?);
+    if wanted("tokens") {
+        figures.extend(speed::tokens(&mut rig)?);
+    }
+    if wanted("first") {
+        figures.extend(speed::firsts(&mut rig)?);
+    }
     rig.close()?;
     if let Some(path) = &plan.json {
         let rows: Vec<_> = figures.iter().map(Figure::json).collect();

@@ -6,7 +6,9 @@
 
 use super::{
     Rig,
-    client::{Client, Reading, body},
+    client::{Client, PATIENCE, body},
+    crowd,
+    stream::Reading,
 };
 use crate::{
     Result,
@@ -20,8 +22,12 @@ use crate::{
     host::request,
 };
 use serde_json::{Value, json};
-use std::{net::SocketAddr, sync::Barrier, thread, time::Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 use tandem_contracts::text::TokenId;
+use tandem_engine::Hold;
 use tandem_serve::text::template::Conversation;
 
 /// Clients at once, the least speed through HTTP of the engine's own, and how many times as many turns are taken as of other
@@ -31,12 +37,17 @@ const CLIENTS: [(usize, f64, usize); 2] = [(1, 0.97, 4), (16, 0.95, 2)];
 const TOKENS: usize = 128;
 /// With the starter model's template a prompt of 32 tokens.
 const SHORT: &str = "Hello!";
+/// Between two looks at the engine's queue.
+const LOOK: Duration = Duration::from_micros(50);
+/// There is no hold on an engine that has ended.
+const GONE: &str = "the engine has ended";
 /// First tokens that are timed in a turn.
 const FIRSTS: usize = 9;
 /// Milliseconds that the first token of a short prompt may come later than from the engine.
 const LATER: f64 = 3.0;
 
-pub(super) fn measure(rig: &mut Rig) -> Result<Vec<Figure>> {
+/// Tokens per second, of the engine's own.
+pub(super) fn tokens(rig: &mut Rig) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (clients, least, times) in CLIENTS {
         let mut ratios = Vec::new();
@@ -52,7 +63,6 @@ pub(super) fn measure(rig: &mut Rig) -> Result<Vec<Figure>> {
         let name = format!("tokens per second, {clients} clients, of the engine's");
         figures.push(Figure::new(name, "", ratios, Bar::AtLeast(least)));
     }
-    figures.extend(firsts(rig)?);
     Ok(figures)
 }
 
@@ -69,13 +79,31 @@ fn prompt(rig: &Rig, message: &str) -> Result<Vec<TokenId>> {
     Ok(rig.text.chat_prompt(&conversation)?)
 }
 
+/// Lets the engine begin when so many requests wait for it.
+///
+/// It begins with all of them on both sides. Else which of them came a millisecond earlier decided how many steps there are:
+/// those that come while others decode are read a few tokens a step (134 steps of 16 answers become up to 180).
+fn begin(rig: &Rig, requests: usize, hold: Hold) -> Result<()> {
+    let asked = Instant::now();
+    while rig.engine.metrics().queued < requests {
+        if asked.elapsed() > PATIENCE {
+            return Err("requests do not come to the engine".into());
+        }
+        thread::sleep(LOOK);
+    }
+    drop(hold);
+    Ok(())
+}
+
 /// Tokens per second of all requests together, from the engine.
 fn directly(rig: &mut Rig, clients: usize) -> Result<f64> {
     let messages: Vec<String> = (0..clients).map(|_| message(rig)).collect();
     let prompts = messages.iter().map(|message| prompt(rig, message)).collect::<Result<Vec<_>>>()?;
+    let hold = rig.engine.hold().ok_or(GONE)?;
     let begun = Instant::now();
     let streams = prompts.into_iter().map(|prompt| Stream::open(&rig.engine, request(prompt, TOKENS)));
     let mut streams = streams.collect::<Result<Vec<_>>>()?;
+    begin(rig, clients, hold)?;
     read_until(&mut streams, |all| all.iter().all(|stream| stream.outcome.is_some()))?;
     Ok((clients * TOKENS) as f64 / begun.elapsed().as_secs_f64())
 }
@@ -83,16 +111,8 @@ fn directly(rig: &mut Rig, clients: usize) -> Result<f64> {
 /// The same through HTTP.
 fn through(rig: &mut Rig, clients: usize) -> Result<f64> {
     let bodies: Vec<Value> = (0..clients).map(|_| body(&message(rig), TOKENS)).collect();
-    let (address, together) = (rig.address, Barrier::new(clients));
-    let readings: std::result::Result<Vec<Reading>, String> = thread::scope(|scope| {
-        let ask = |body| scope.spawn(|| ask(address, body, &together).map_err(|error| error.to_string()));
-        let asking: Vec<_> = bodies.into_iter().map(ask).collect();
-        asking
-            .into_iter()
-            .map(|asking| asking.join().map_err(|_| "a client has panicked".to_owned())?)
-            .collect()
-    });
-    let readings = readings?;
+    let hold = rig.engine.hold().ok_or(GONE)?;
+    let readings = crowd::streams(rig.address, &bodies, || begin(rig, clients, hold))?;
     if let Some(Reading { tokens, .. }) = readings.iter().find(|reading| reading.tokens.1 != TOKENS) {
         return Err(format!("not {TOKENS} tokens: {tokens:?}").into());
     }
@@ -102,14 +122,8 @@ fn through(rig: &mut Rig, clients: usize) -> Result<f64> {
     Ok((clients * TOKENS) as f64 / (end - begun).as_secs_f64())
 }
 
-fn ask(address: SocketAddr, body: Value, together: &Barrier) -> Result<Reading> {
-    let client = Client::connect(address);
-    together.wait();
-    client?.stream(&body)
-}
-
 /// Milliseconds to the first token from the engine, and how many more through HTTP.
-fn firsts(rig: &mut Rig) -> Result<[Figure; 2]> {
+pub(super) fn firsts(rig: &mut Rig) -> Result<[Figure; 2]> {
     let short = prompt(rig, SHORT)?;
     let mut client = Client::connect(rig.address)?;
     let (mut own, mut later) = (Vec::new(), Vec::new());
