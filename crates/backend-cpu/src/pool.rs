@@ -234,7 +234,7 @@ impl Shared {
                 return Some(generation);
             }
             let fetch = cursor.next(PIECE);
-            fetch.ask_all();
+            fetch.ask();
             if !fetch.is_empty() || patience.wait() {
                 continue;
             }

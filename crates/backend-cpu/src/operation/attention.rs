@@ -42,7 +42,6 @@ mod unit;
 use crate::device::{CpuDevice, no_memory};
 use crate::isa::Isa;
 use crate::number::{Real, with_real};
-use crate::pool::ahead::Cursor;
 use crate::pool::{Disjoint, Scratch};
 use crate::simd::dispatch;
 use crate::value::{Draft, Value};
@@ -107,8 +106,6 @@ struct Left<'a> {
 struct Desk<'a> {
     /// See [`unit::Extents::working`]; the contents are arbitrary.
     working: &'a mut [f32],
-    /// Weights that come next.
-    cursor: &'a mut Cursor,
     /// A block that is read after what is at hand.
     after: Option<(&'a Unit<'a>, usize)>,
 }
@@ -142,14 +139,14 @@ impl Call<'_> {
         let stretch = &self.plan.stretches()[part];
         let unit = &self.units[stretch.unit];
         let extents = unit.extents();
-        let (space, cursor) = scratch.lend_with_cursor::<f32>(extents.working() + 2 * extents.slot());
+        let space = scratch.lend::<f32>(extents.working() + 2 * extents.slot());
         let (working, own) = space.split_at_mut(extents.working());
         // The thread's next part, unless others were faster.
         let after = self.plan.stretches().get(part + 1).map(|next| {
             let unit = &self.units[next.unit];
             (unit, unit.segment(next.segments.start).start)
         });
-        let mut desk = Desk { working, cursor, after };
+        let mut desk = Desk { working, after };
         let mut segments = stretch.segments.clone();
         if let Some(slots) = &stretch.slots {
             // SAFETY: the plan gives each stretch its own slots.

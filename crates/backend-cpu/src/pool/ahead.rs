@@ -2,8 +2,9 @@
 //!
 //! A model reads its weights in the same order at every step, most of them from memory or a cache that all cores
 //! share, and between its products the way there lies idle: while one thread prepares the next operation and the
-//! others wait, or while attention computes. The [`Order`] learns which weight follows which; a [`Cursor`] walks ahead
-//! of the last product and says what to ask for, of each weight the share whose products its thread will run.
+//! others wait. The [`Order`] learns which weight follows which; a [`Cursor`] walks ahead of the last product and says
+//! what to ask for, of each weight the share whose products its thread will run. Attention and products ask for nothing
+//! beside their own operands: that made them wait longer than it saved.
 //!
 //! Asking is a hint to the processor. It changes no result, and a wrong guess costs bandwidth that nobody used.
 
@@ -79,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How far one thread has asked.
 #[derive(Debug, Default)]
-pub(crate) struct Cursor {
+pub(super) struct Cursor {
     /// None for a thread without a share.
     order: Option<Arc<Order>>,
     /// Its number, and that of all.
@@ -105,7 +106,7 @@ impl Cursor {
     }
 
     /// The next bytes to ask for, up to `count`; none where nothing is known, or enough lies ahead.
-    pub(crate) fn next(&mut self, count: usize) -> Fetch {
+    pub(super) fn next(&mut self, count: usize) -> Fetch {
         self.catch_up();
         if self.ahead >= self.most {
             return Fetch::NONE;
@@ -165,30 +166,22 @@ impl Cursor {
 
 /// Lines to ask for. They need not be there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fetch {
+pub(super) struct Fetch {
     start: *const u8,
     lines: usize,
 }
 
 impl Fetch {
     /// Nothing.
-    pub(crate) const NONE: Self = Self { start: std::ptr::null(), lines: 0 };
+    pub(super) const NONE: Self = Self { start: std::ptr::null(), lines: 0 };
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.lines == 0
     }
 
-    /// Asks for some of the lines, those that exist.
-    #[inline(always)]
-    pub(crate) fn ask(&self, lines: Range<usize>) {
-        for line in lines.start..lines.end.min(self.lines) {
-            fetch(self.start.wrapping_add(line * LINE));
-        }
-    }
-
     /// Asks for all of them.
-    pub(super) fn ask_all(&self) {
-        self.ask(0..self.lines);
+    pub(super) fn ask(&self) {
+        (0..self.lines).for_each(|line| fetch(self.start.wrapping_add(line * LINE)));
     }
 }
 

@@ -31,11 +31,6 @@ impl Scratch {
     /// When the system has no memory left: a kernel in the middle of its work has no other way out, and the pool
     /// hands the panic to its caller.
     pub fn lend<T: Element>(&mut self, count: usize) -> &mut [T] {
-        self.lend_with_cursor(count).0
-    }
-
-    /// The same, and where the thread is in the order of weights.
-    pub(crate) fn lend_with_cursor<T: Element>(&mut self, count: usize) -> (&mut [T], &mut Cursor) {
         let bytes = count * size_of::<T>();
         if self.block.as_ref().is_none_or(|block| block.len() < bytes) {
             self.block = None;
@@ -44,8 +39,7 @@ impl Scratch {
                 Err(error) => panic!("working space: {error}"),
             }
         }
-        let space: &mut [T] = self.block.as_mut().map_or(&mut [], |block| &mut block.of_mut()[..count]);
-        (space, &mut self.cursor)
+        self.block.as_mut().map_or(&mut [], |block| &mut block.of_mut()[..count])
     }
 }
 

@@ -12,13 +12,11 @@ use super::Desk;
 use super::query::{Numbers, Queries};
 use super::state::{Seen, Slot};
 use super::unit::{Stripe, Unit};
-use crate::pool::ahead::Fetch;
 use crate::simd::fold::{self, Plain, Sums};
 use crate::simd::{Kernel, LANES, Simd, math};
 use integral::Side;
 use plane::Held;
 pub(super) use plane::staged;
-use rows::BYTES_BESIDE;
 pub(super) use rows::Soon;
 use std::ops::Range;
 use tandem_contracts::tensor::attention::BLOCK;
@@ -51,13 +49,12 @@ impl Kernel for Task<'_, '_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let unit = self.unit;
-        let &mut Desk { ref mut working, ref mut cursor, after } = self.desk;
+        let &mut Desk { ref mut working, after } = self.desk;
         let (mixed, rest) = working.split_at_mut(CHUNK * unit.values.padded());
         let (staged, turned) = rest.split_at_mut(rest.len() - panel_space(unit));
         for block in self.blocks {
-            let beside = [cursor.next(BYTES_BESIDE), cursor.next(BYTES_BESIDE)];
             let next = if block + 1 < self.until { Some((unit, block + 1)) } else { after };
-            let mut view = View::new(simd, unit, block, (staged, Ahead::new(next, beside)));
+            let mut view = View::new(simd, unit, block, (staged, Ahead::new(next)));
             // With few registers the partial sums would not stay in them.
             if S::WIDE && !turned.is_empty() {
                 view.panel = Some(panel::turn(simd, &view, turned));
@@ -85,27 +82,24 @@ struct View<'a> {
     panel: Option<&'a [f32]>,
     /// Keys of the next block, by place.
     soon: Soon,
-    /// Weights to ask for with the values.
-    beside: Fetch,
 }
 
-/// What is read after a block: the next one, and weights.
+/// What is read after a block: the next one.
 #[derive(Clone, Copy)]
 struct Ahead {
     keys: Soon,
     values: Soon,
-    beside: Fetch,
 }
 
 impl Ahead {
-    /// Of the next block of some unit, with weights beside its keys and beside values.
+    /// The next block of some unit.
     #[inline(always)]
-    fn new(next: Option<(&Unit<'_>, usize)>, [first, second]: [Fetch; 2]) -> Self {
+    fn new(next: Option<(&Unit<'_>, usize)>) -> Self {
         let [keys, values] = match next {
             Some((unit, block)) => [unit.keys, unit.values].map(|source| unit.soon(source, block)),
             None => [Soon::NONE; 2],
         };
-        Self { keys: keys.beside(first), values: values.beside(second), beside: second }
+        Self { keys, values }
     }
 }
 
@@ -135,7 +129,6 @@ impl<'a> View<'a> {
             values: Held::new(simd, unit, (unit.values, Side::Values), (block, for_values), ahead.values),
             panel: None,
             soon: ahead.keys,
-            beside: ahead.beside,
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Keys or values as rows at even steps, whose bounds are checked once and not in every inner loop.
 
 use crate::number::Real;
-use crate::pool::ahead::{Fetch, LINE};
+use crate::pool::ahead::LINE;
 use crate::simd::{LANES, Simd};
-use tandem_contracts::tensor::attention::BLOCK;
 
 /// Rows of whole vectors.
 pub(super) trait Rows: Copy {
@@ -84,32 +83,18 @@ pub(in crate::operation::attention) struct Soon {
     /// In bytes.
     step: usize,
     lines: usize,
-    /// Of weights that come next, [`BESIDE`] lines with each row.
-    beside: Fetch,
 }
-
-/// Lines of weights that are asked for beside a row: attention computes longer than it reads.
-const BESIDE: usize = 2;
-
-/// Bytes of weights that are asked for beside a block.
-pub(super) const BYTES_BESIDE: usize = BESIDE * LINE * BLOCK;
 
 impl Soon {
     /// Nothing.
     pub(in crate::operation::attention) const NONE: Self =
-        Self { start: std::ptr::null(), step: 0, lines: 0, beside: Fetch::NONE };
+        Self { start: std::ptr::null(), step: 0, lines: 0 };
 
     /// Rows of `width` elements at even steps from the first element on. There may be fewer than are asked for.
     #[inline(always)]
     pub(in crate::operation::attention) fn new<T>(elements: &[T], step: usize, width: usize) -> Self {
         let lines = (width * size_of::<T>()).div_ceil(LINE);
-        Self { start: elements.as_ptr().cast(), step: step * size_of::<T>(), lines, beside: Fetch::NONE }
-    }
-
-    /// With some weights, [`BYTES_BESIDE`] at most.
-    #[inline(always)]
-    pub(super) fn beside(self, weights: Fetch) -> Self {
-        Self { beside: weights, ..self }
+        Self { start: elements.as_ptr().cast(), step: step * size_of::<T>(), lines }
     }
 
     /// Asks for one of the rows, which may lie anywhere.
@@ -119,7 +104,6 @@ impl Soon {
         for line in 0..self.lines {
             simd.prefetch(start.wrapping_add(line * LINE));
         }
-        self.beside.ask(row * BESIDE..(row + 1) * BESIDE);
     }
 }
 

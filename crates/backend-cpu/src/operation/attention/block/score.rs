@@ -39,7 +39,7 @@ impl<S: Simd> Reader for Fill<'_, S> {
                 continue;
             }
             let soon = match chunk.first {
-                0 => view.values.soon(view.unit, &stripe, places.start).beside(view.beside),
+                0 => view.values.soon(view.unit, &stripe, places.start),
                 _ => Soon::NONE,
             };
             let keys = Keys { rows: plane.rows(view.unit, &stripe, places.clone()), soon, soft_cap };
