@@ -32,9 +32,6 @@ pub(super) const BLOCK_ROWS: usize = 16;
 /// Bytes of a code.
 pub(super) const PARTS: usize = 2;
 
-/// Inputs of a part: handing fewer to another thread costs more than it saves.
-const GRAIN: usize = 4 << 10;
-
 /// Quantised rows; see the module.
 #[derive(Debug)]
 pub struct Quantised {
@@ -125,10 +122,9 @@ impl Quantised {
             codes: Disjoint::new(self.codes.of_mut()),
             factors: Disjoint::new(self.factors.of_mut()),
         };
-        // Few rows stay where they are, as the one part of a job that others do not join.
-        let together = GRAIN.div_ceil(self.width.max(1)).min(BLOCK_ROWS);
-        pool.run(rows.div_ceil(together), |part, scratch| {
-            for row in part * together..rows.min((part + 1) * together) {
+        // Rows of a block have their factors side by side in cache lines, which two threads would take from each other.
+        pool.run(rows.div_ceil(BLOCK_ROWS), |block, scratch| {
+            for row in block * BLOCK_ROWS..rows.min((block + 1) * BLOCK_ROWS) {
                 each(row, scratch, &|x| {
                     assert_eq!(x.len(), writer.width, "inputs of a row");
                     // SAFETY: the row has the length that its place was made for, and one part alone has it.
