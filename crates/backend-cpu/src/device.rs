@@ -123,8 +123,8 @@ impl CpuDevice {
         }
     }
 
-    /// Opens an operand that was given by value, and leaves its handle what it is: its own memory where that handle is the
-    /// last one and no element repeats, else that of a copy, which it becomes a handle to.
+    /// Opens an operand that was given by value, and leaves its handle what it is: its own memory where that handle is
+    /// the last one and no element repeats, else that of a copy, which it becomes a handle to.
     pub(crate) fn open<'a>(&self, operation: &'static str, x: &'a mut Tensor) -> Result<Open<'a>> {
         self.value(operation, x)?;
         let writable = opened(x).is_some_and(|open| open.layout.is_injective());

@@ -231,7 +231,7 @@ impl Prepared {
         self.groups.iter().map(quantise).collect()
     }
 
-    /// The same of rows that are made on the way, see [`Quantised::fill_with`].
+    /// The same of rows that are made on the way, once for each group size; see [`Quantised::fill_with`].
     ///
     /// # Errors
     ///

@@ -128,13 +128,21 @@ fn layers() {
 fn branches() {
     let devices = devices();
     let groups = prop::sample::select(vec![32usize, 64]);
-    let shape = (1usize..40, 1usize..4, 1usize..90, groups);
+    let shape = (1usize..40, 1usize..4, 3usize..90, groups);
     run(24, (shape, any::<u64>()), |((tokens, blocks, outputs, group), seed)| {
-        let width = blocks * group;
+        // Of one to three parts, of several formats.
+        let (width, parts) = (blocks * group, 1 + seed as usize % 3);
         let weight = |device: &Device| {
-            let format = Affine { bits: [4, 8][seed as usize % 2], group: group as u16 };
-            let codes = device.quantize(&tensor(device, seed, &[outputs, width], Dtype::F32)?, format)?;
-            device.prepare_linear(&[Weight::Affine(codes)])
+            let format = |part: usize| Affine {
+                bits: [4, 8][(seed as usize + part) % 2],
+                group: if part == 1 { 32 } else { group as u16 },
+            };
+            let own = |part: usize| outputs * (part + 1) / parts - outputs * part / parts;
+            let affine = |part: usize| {
+                let plain = tensor(device, seed ^ part as u64, &[own(part), width], Dtype::F32)?;
+                Ok(Weight::Affine(device.quantize(&plain, format(part))?))
+            };
+            device.prepare_linear(&(0..parts).map(affine).collect::<Result<Vec<_>>>()?)
         };
         let compute = |device: &Device, branch: usize, fused: bool| {
             let (weight, fast) = (weight(device)?, Precision::Fast);

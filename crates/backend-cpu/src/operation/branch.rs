@@ -1,12 +1,12 @@
-//! Where a branch of a block begins and ends: products whose inputs are made as they are quantised, by a norm or a gated
-//! activation, and whose results land on the activations between blocks.
+//! Where a branch of a block begins and ends: products whose inputs are made as they are quantised, by a norm or a
+//! gated activation, and whose results land on the activations between blocks.
 //!
 //! Fast products of f32 over codes take these ways, which save matrices in between and rounds of the pool; everything
 //! else is put together from single operations. Either way the bits are the same.
 
 use super::gate::{self, Row};
 use super::linear::{Rows, failed, prepared};
-use super::norm::{Parameters, Rms};
+use super::norm::Rms;
 use crate::device::CpuDevice;
 use crate::product::{Prepared, Quantised};
 use crate::simd::dispatch;
@@ -35,9 +35,8 @@ pub(crate) fn norm_linear(
     shape::norm("norm_linear", x, &[Some(scale)], epsilon)?;
     let shape = shape::linear(x, weight)?;
     let rows = Rows::of(device, "norm_linear", x)?;
-    let parameters = Parameters::new(device, "norm_linear", x, [Some(scale), None])?;
-    let (x, isa, width) = (rows.slice(), device.pool.isa(), whole.width());
-    let scale = parameters.weight::<f32>();
+    let scale = device.contiguous("norm_linear", device.value("norm_linear", scale)?)?;
+    let (x, scale, isa, width) = (rows.slice(), scale.slice::<f32>(), device.pool.isa(), whole.width());
     let made = whole.quantise_made(&device.pool, shape[0], |row, out| {
         let x = &x[row * width..][..width];
         dispatch(isa, Rms { x, weight: scale, epsilon, out });
@@ -65,7 +64,8 @@ pub(crate) fn linear_add(
     }
     let rows = Rows::of(device, "linear_add", x)?;
     let quantised = whole.quantise(&device.pool, rows.slice(), shape[0]);
-    onto(device, residual, whole, &quantised.map_err(|error| failed("linear_add", error))?)
+    let quantised = quantised.map_err(|error| failed("linear_add", error))?;
+    onto(device, "linear_add", residual, (whole, &quantised))
 }
 
 /// `residual + linear(gated(gate_up))`.
@@ -88,7 +88,8 @@ pub(crate) fn gated_linear_add(
         let (gate, up) = x[row * 2 * width..][..2 * width].split_at(width);
         dispatch(isa, Row { activation, gate, up, out });
     });
-    onto(device, residual, whole, &made.map_err(|error| failed("gated_linear_add", error))?)
+    let made = made.map_err(|error| failed("gated_linear_add", error))?;
+    onto(device, "gated_linear_add", residual, (whole, &made))
 }
 
 /// Whether a residual is what products can be added to as they come.
@@ -97,9 +98,14 @@ fn is_matrix(residual: &Tensor, shape: [usize; 2]) -> bool {
 }
 
 /// Adds the products of quantised rows to the residual.
-fn onto(device: &CpuDevice, residual: Tensor, weight: &Prepared, rows: &[Quantised]) -> Result<Tensor> {
-    let mut draft = device.take_contiguous("linear_add", residual)?;
+fn onto(
+    device: &CpuDevice,
+    operation: &'static str,
+    residual: Tensor,
+    (weight, rows): (&Prepared, &[Quantised]),
+) -> Result<Tensor> {
+    let mut draft = device.take_contiguous(operation, residual)?;
     let done = weight.fast_onto(&device.pool, &[], rows, draft.elements());
-    done.map_err(|error| failed("linear_add", error))?;
+    done.map_err(|error| failed(operation, error))?;
     Ok(device.finish(draft))
 }

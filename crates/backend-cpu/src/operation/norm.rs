@@ -42,14 +42,14 @@ pub(crate) fn layer_norm(
 }
 
 /// The operands, the elements of each row and parameter one after the other.
-pub(crate) struct Parameters {
+struct Parameters {
     x: Value,
     weight: Option<Value>,
     bias: Option<Value>,
 }
 
 impl Parameters {
-    pub(crate) fn new(
+    fn new(
         device: &CpuDevice,
         operation: &'static str,
         x: &Tensor,
@@ -71,7 +71,7 @@ impl Parameters {
         Rows::new(&self.x, shape.len() - 1, shape)
     }
 
-    pub(crate) fn weight<T: Real>(&self) -> Option<&[T]> {
+    fn weight<T: Real>(&self) -> Option<&[T]> {
         self.weight.as_ref().and_then(Value::slice)
     }
 

@@ -155,8 +155,9 @@ impl Fast<'_> {
 }
 
 /// Where a kernel that takes `T` tiles at once, and has come to a byte of the first of them, will be after [`AHEAD`]
-/// bytes: in these tiles, or in those that follow all of them. The processor asks ahead by itself, but only within a
-/// page, and a tile is hardly longer: without this, weights that the outer caches do not hold came 20% slower.
+/// bytes: in these tiles, or in those that follow all of them (of shorter tiles than that share, in some other one). The
+/// processor asks ahead by itself, but only within a page, and a tile is hardly longer: without this, weights that the
+/// outer caches do not hold came 20% slower.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) const fn ahead<const T: usize>(at: usize, tile_bytes: usize) -> usize {
@@ -172,5 +173,19 @@ pub(super) fn fetch(start: *const u8, bytes: usize) {
     for at in (0..bytes).step_by(64) {
         // SAFETY: a prefetch reads nothing and may be given any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at).cast()) }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::ahead;
+
+    #[test]
+    fn what_is_asked_for_goes_on_in_the_tiles_that_follow() {
+        // Of one tile at once 10 KiB ahead, of four 2.5 KiB; a tile has 5760 bytes here.
+        assert_eq!(ahead::<1>(320, 5760), 320 + 10240);
+        assert_eq!(ahead::<4>(320, 5760), 320 + 2560);
+        // 5440 + 2560 is 2240 bytes in the fifth tile from the first.
+        assert_eq!(ahead::<4>(5440, 5760), 4 * 5760 + 2240);
     }
 }

@@ -125,7 +125,7 @@ pub fn appends_to_planes_together_are_those_to_each(device: &Device) -> Outcome 
     let mut appends: Vec<_> = appends.collect();
     device.kv_append_each(&mut appends)?;
     for ((plane, _), (result, tokens)) in hosts.iter().zip(&operands) {
-        let expected = device.kv_append(plane.upload(device)?, tokens, &writes)?;
+        let expected = fused::kv_append(device, plane.upload(device)?, tokens, &writes)?;
         same_bits(format!("{:?} into {:?}", tokens.dtype(), plane.dtype), device, result, &expected)?;
     }
     same("the older handle", device, &older, &hosts[0].0)

@@ -7,7 +7,7 @@ use super::{
     Broken, Outcome,
     affine::Codes,
     behaviours,
-    expect::{near, same},
+    expect::{near, same, same_bits},
     host::{Host, indices},
     linear::{Matrix, product},
     tolerance::{roundings, unit},
@@ -93,8 +93,8 @@ pub fn linear_add_is_its_body(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// `gated_linear_add` is `gated`, then `linear_add`, from a last handle and from a shared one. The activation errs by no
-/// more than the product, whose inputs are as many.
+/// `gated_linear_add` is `gated`, then `linear_add`, from a last handle and from a shared one. The activation errs by
+/// no more than the product, whose inputs are as many.
 pub fn gated_linear_add_is_its_body(device: &Device) -> Outcome {
     let Operands { weight, prepared, .. } = Operands::new(device)?;
     let halves = Host::sample(Dtype::F32, &[3, 128], 108);
@@ -113,6 +113,9 @@ pub fn gated_linear_add_is_its_body(device: &Device) -> Outcome {
         let gate_up = (&uploaded, activation);
         let own = device.gated_linear_add(kept.clone(), gate_up, &prepared, precision)?;
         hold(device, &format!("{precision:?}, shared"), [&own, &body], &expected, bound)?;
+        if device.traits().batch_invariant {
+            same_bits(format!("{precision:?}, against the body"), device, &own, &body)?;
+        }
         same("the residual", device, &kept, &residual)?;
         let own = device.gated_linear_add(residual.upload(device)?, gate_up, &prepared, precision)?;
         hold(device, &format!("{precision:?}, last"), [&own, &body], &expected, bound)?;

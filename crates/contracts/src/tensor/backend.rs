@@ -216,8 +216,9 @@ pub trait Backend: fmt::Debug {
         fused::kv_append(&self.device(), plane, tokens, writes)
     }
 
-    /// Appends to each of some planes as [`Backend::kv_append`] does, in place where the handle is the last one. Operands that
-    /// do not fit change no plane; after another error each is as it was, or appended to. See [`fused::kv_append_each`].
+    /// Appends to each of some planes as [`Backend::kv_append`] does. Operands that do not fit change no plane; after
+    /// another error each is as it was, or appended to. The body keeps a second handle to each plane meanwhile, so that a
+    /// device that does not defer copies them: such a device has its own. See [`fused::kv_append_each`].
     fn kv_append_each(&self, appends: &mut [KvAppend<'_>]) -> Result<()> {
         fused::kv_append_each(&self.device(), appends)
     }
@@ -283,7 +284,8 @@ pub trait Backend: fmt::Debug {
         self.binary(Binary::Add, residual, &y)
     }
 
-    /// `residual + linear(gated(gate_up))`: the end of a gated unit.
+    /// `residual + linear(gated(gate_up))`: the end of a gated unit. On a device that is batch invariant it has the bits of
+    /// the single operations, because rows go one way or the other by what is beside them.
     fn gated_linear_add(
         &self,
         residual: Tensor,

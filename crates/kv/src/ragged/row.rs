@@ -2,8 +2,8 @@
 //!
 //! Invariants: a step is `begin`, one `append` for each layer that keeps keys or one [`recur`](super::recur) for each that
 //! carries a state, in order, and `commit`, which keeps all of its tokens or the first ones (a round of speculation is a
-//! step that is kept in part). The token count moves at `commit` alone. An append that fails,
-//! be it on the device, leaves what counts as it was: columns past it may be written, and the step can be given up.
+//! step that is kept in part). The token count moves at `commit` alone. An append that fails, be it on the device, leaves
+//! what counts as it was, and the step can be given up; what it may have overwritten of a window is gone as after a step.
 
 use super::{
     cell::{Cell, Replay},

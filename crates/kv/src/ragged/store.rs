@@ -1,8 +1,8 @@
 //! The planes of one layer: fields of its keys' codec, then of its values'.
 //!
-//! Invariant: rows that own their planes never lose them. Of planes that rows share, a failure that is seen before the device
-//! has one leaves everything as it was; one that comes while the device has it loses the layer, and every later call says
-//! so.
+//! Invariant: rows that own their planes never lose them. Of planes that rows share, a failure that is seen before the
+//! device has one leaves everything as it was; one that comes while the device has it loses the layer, and every later
+//! call says so.
 
 use super::place::Move;
 use crate::codec::Field;

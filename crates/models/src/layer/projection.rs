@@ -42,7 +42,7 @@ impl Projection {
         pass.adapted.iter().try_fold(y, |y, adapted| adapted.onto(y, x, number, pass.device))
     }
 
-    /// Whether some row's adapter has something for it.
+    /// Whether some row's adapter may have something for it.
     fn is_adapted(&self, pass: &Pass<'_>) -> bool {
         self.number.is_some() && !pass.adapted.is_empty()
     }

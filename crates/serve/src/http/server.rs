@@ -36,8 +36,9 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What runs a server: a thread or two, and others for work on requests that takes long.
 ///
-/// Of two, each token wakes both: one to take it, the other to watch the sockets meanwhile. Where there are cores for that, what
-/// one is at holds nobody up; where there are few, each wake-up takes one from the engine.
+/// Of two, each token wakes both: one to take it, the other to watch the sockets meanwhile. Where there are cores for
+/// that, what one is at, such as a large answer, holds nobody up; where there are few, each wake-up takes one from the
+/// engine.
 ///
 /// # Errors
 /// The system's, where it gives what a runtime needs to none.

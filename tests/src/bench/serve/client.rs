@@ -1,5 +1,5 @@
-//! A client that reads streams of chat chunks, and does as little with them as it can: what it costs is counted against the
-//! server.
+//! A client that reads streams of chat chunks, and does as little with them as it can: what it costs is counted against
+//! the server.
 
 use super::stream::{Reading, Stream};
 use crate::Result;

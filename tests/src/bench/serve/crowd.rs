@@ -1,5 +1,5 @@
-//! Clients that ask at once, all on one thread, as those of the engine are: a thread for each would wake with each token, on
-//! the cores that the engine computes on.
+//! Clients that ask at once, all on one thread, as those of the engine are: a thread for each would wake with each token,
+//! on the cores that the engine computes on.
 //!
 //! Invariant: every byte is read, as soon as the system says that there are some.
 
@@ -27,7 +27,8 @@ struct Asker {
     rest: Vec<u8>,
 }
 
-/// Asks for these streams at once, each on a connection of its own, and reads all of them to their ends; `sent` comes between.
+/// Asks for these streams at once, each on a connection of its own, and reads all of them to their ends; `sent` comes
+/// between.
 ///
 /// # Errors
 /// One is no stream, or does not come to its end; and those of `sent`.
@@ -56,7 +57,10 @@ pub(super) fn streams(
     sent()?;
     let (mut events, mut bytes) = (Events::with_capacity(bodies.len()), vec![0; BYTES]);
     while !askers.iter().all(|asker| asker.stream.is_over()) {
-        poll.poll(&mut events, Some(PATIENCE))?;
+        match poll.poll(&mut events, Some(PATIENCE)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            polled => polled?,
+        }
         if events.is_empty() {
             return Err("the server sends nothing more".into());
         }
@@ -73,14 +77,10 @@ impl Asker {
         loop {
             match self.socket.read(bytes) {
                 Ok(0) => return Err("the server has closed the connection".into()),
-                Ok(count) => {
-                    self.take(&bytes[..count])?;
-                    // Less than there was room for was all; of what comes later the system tells again.
-                    if count < bytes.len() {
-                        return Ok(());
-                    }
-                }
+                Ok(count) => self.take(&bytes[..count])?,
+                // Only then the system tells of what comes later.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -119,6 +119,9 @@ pub fn run(plan: &Plan) -> Result<()> {
     println!("{}, {} threads, {} turns", plan.model.display(), plan.threads, plan.repeat);
     let mut figures = Vec::new();
     let wanted = |part: &str| part.contains(&plan.only);
+    if !["program", "tokens", "first"].into_iter().any(wanted) {
+        return Err(format!("no part of the benchmark has this in its name: {}", plan.only).into());
+    }
     if let Some(program) = plan.program.as_ref().filter(|_| wanted("program")) {
         // First, while this process is small and nothing else runs.
         figures.append(&mut program::measure(program, plan)?);

@@ -81,8 +81,8 @@ fn prompt(rig: &Rig, message: &str) -> Result<Vec<TokenId>> {
 
 /// Lets the engine begin when so many requests wait for it.
 ///
-/// It begins with all of them on both sides. Else which of them came a millisecond earlier decided how many steps there are:
-/// those that come while others decode are read a few tokens a step (134 steps of 16 answers become up to 180).
+/// It begins with all of them on both sides. Else which of them came a millisecond earlier decided how many steps there
+/// are: those that come while others decode are read a few tokens a step (134 steps of 16 answers become up to 180).
 fn begin(rig: &Rig, requests: usize, hold: Hold) -> Result<()> {
     let asked = Instant::now();
     while rig.engine.metrics().queued < requests {

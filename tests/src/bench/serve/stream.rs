@@ -1,6 +1,7 @@
 //! One answer that streams in, line by line: when what came of it.
 //!
-//! Invariant: what has a reading was a stream of events with text, its usage, `[DONE]`, and the end of its body behind it.
+//! Invariant: what has a reading was a stream of events with text, its usage, `[DONE]`, and the end of its body behind
+//! it.
 
 use crate::Result;
 use serde_json::Value;

@@ -1,14 +1,15 @@
 //! Writing new tokens' keys or values into planes, cast on the way where a plane holds other floats.
 //!
-//! Columns that are appended to lie far from each other and in no cache: those of all planes are asked for before the first
-//! one is written.
+//! Columns that are appended to lie far from each other and in no cache: those of all planes are asked for before the
+//! first one is written.
 
 use crate::device::CpuDevice;
 use crate::layout::Layout;
 use crate::memory::Element;
 use crate::number::{with_real, with_size};
 use crate::operation::copy::Cast;
-use crate::simd::{LINE, dispatch};
+use crate::pool::ahead::LINE;
+use crate::simd::dispatch;
 use crate::value::{Open, Value};
 use tandem_contracts::tensor::{KvAppend, KvWrite, Result, Tensor, shape};
 

@@ -2,9 +2,9 @@
 
 use super::{Mutant, Mutation, Operation, fitted, shifted, zeros};
 use crate::tensor::{
-    Activation, Affine, Attend, Backend, Binary, Convolution, Device, DeviceId, Dtype, KvWrite, Linear,
-    Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan, Tensor,
-    Traits, Unary, Weight,
+    Activation, Affine, Attend, Backend, Binary, Convolution, Device, DeviceId, Dtype, KvAppend, KvWrite,
+    Linear, Memory, Precision, Quantized, Recurred, Reduce, Result, Rope, RowSpan, Scalar, Scan, StateSpan,
+    Tensor, Traits, Unary, Weight,
 };
 use std::{
     ops::Range,
@@ -328,6 +328,18 @@ impl Backend for Altered {
     fn kv_append(&self, plane: Tensor, tokens: &Tensor, writes: &[KvWrite]) -> Result<Tensor> {
         let first = self.keep(Operation::KvAppend, &plane);
         self.give(Operation::KvAppend, self.inner.kv_append(plane, tokens, writes), first.as_ref())
+    }
+
+    fn kv_append_each(&self, appends: &mut [KvAppend<'_>]) -> Result<()> {
+        let operation = Operation::KvAppendEach;
+        let first: Vec<_> = appends.iter().map(|append| self.keep(operation, append.plane)).collect();
+        self.inner.kv_append_each(appends)?;
+        for (KvAppend { plane, .. }, first) in appends.iter_mut().zip(first) {
+            if self.way(operation).is_some() {
+                **plane = self.give(operation, Ok(plane.clone()), first.as_ref())?;
+            }
+        }
+        Ok(())
     }
 
     fn attend(&self, q: &Tensor, rows: &[RowSpan<'_>], how: &Attend<'_>) -> Result<Tensor> {

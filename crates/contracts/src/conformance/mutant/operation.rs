@@ -48,6 +48,7 @@ pub enum Operation {
     Rope,
     Conv1d,
     KvAppend,
+    KvAppendEach,
     Attend,
     ConvolveOutputs,
     ConvolveTails,
@@ -61,7 +62,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    const PLAIN: [Self; 48] = [
+    const PLAIN: [Self; 49] = [
         Self::Upload,
         Self::UploadF32,
         Self::UploadI32,
@@ -100,6 +101,7 @@ impl Operation {
         Self::Rope,
         Self::Conv1d,
         Self::KvAppend,
+        Self::KvAppendEach,
         Self::Attend,
         Self::ConvolveOutputs,
         Self::ConvolveTails,
